@@ -1,0 +1,10 @@
+//! Bytes to messages and back. Everything in here is pure: slices in, values out, no clock, no descriptor.
+
+pub mod http1;
+pub mod json_text;
+pub mod jsonrpc;
+pub mod lines;
+pub mod outbuf;
+pub mod scan;
+pub mod uri;
+pub mod websocket;

@@ -1,0 +1,4 @@
+//! The embedded Gateway.
+
+pub mod rpc;
+pub mod store;

@@ -1,0 +1,3 @@
+//! Composes everything.
+
+pub mod ledger;

@@ -1,0 +1,45 @@
+//! Newtypes for everything that is counted. Two numbers that mean different things never mix.
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            /// The next one.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// One descriptor pair of the outside world, as its machine names it. Minted by the machine that
+    /// asks for it and unique within that machine; never reused.
+    WireId(u32)
+);
+id!(
+    /// One downstream MCP client of a hub.
+    PeerId(u32)
+);
+id!(
+    /// One tool call, from its arrival to its one answer, wherever it is in between.
+    CallId(u64)
+);
+id!(
+    /// Position in the event queue of the channel bridge: 1 for the first event, strictly rising.
+    EventCursor(u64)
+);
+id!(
+    /// One request of ours to the Gateway; its `id` on the wire is this number as text.
+    GatewayRequestId(u64)
+);

@@ -1,0 +1,296 @@
+//! Every bound and every waiting time, by name, with its default, its unit and its reason.
+//!
+//! `drawspan limits` prints this table; the configuration key `limits` overrides entries by the printed
+//! name (times end in `_ms` there). A limit that no code reads does not belong here, and code that
+//! bounds something without a name from here does not pass review.
+
+use std::time::Duration;
+
+/// One row of the table as printed: name, value in force, unit, reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name as printed and as configured.
+    pub name: &'static str,
+    /// The value in force.
+    pub value: u64,
+    /// What the value counts.
+    pub unit: &'static str,
+    /// Why it is what it is, and where it comes from.
+    pub why: &'static str,
+}
+
+/// A value of the table: a count or a time.
+trait Bound: Copy {
+    fn from_int(value: u64) -> Self;
+    fn to_int(self) -> u64;
+}
+
+impl Bound for usize {
+    fn from_int(value: u64) -> Self {
+        Self::try_from(value).unwrap_or(Self::MAX)
+    }
+
+    fn to_int(self) -> u64 {
+        u64::try_from(self).unwrap_or(u64::MAX)
+    }
+}
+
+impl Bound for Duration {
+    fn from_int(value: u64) -> Self {
+        Self::from_millis(value)
+    }
+
+    fn to_int(self) -> u64 {
+        u64::try_from(self.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A limit that cannot be set: unknown name, or a value the rest of the table rules out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// No limit has this name.
+    Unknown(String),
+    /// Zero is not a limit.
+    Zero(&'static str),
+    /// Two limits contradict each other: what must hold.
+    Contradiction(&'static str),
+}
+
+impl std::fmt::Display for LimitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unknown(name) => {
+                write!(
+                    f,
+                    "no limit is called {}; `drawspan limits` lists them",
+                    crate::secret::Quoted(name)
+                )
+            }
+            Self::Zero(name) => write!(f, "limit {name} must be at least 1 (found 0)"),
+            Self::Contradiction(rule) => write!(f, "limits contradict each other: {rule}"),
+        }
+    }
+}
+
+impl std::error::Error for LimitError {}
+
+// The one macro beside the id newtypes: field, default, printed row and setter stay one line of source,
+// so they cannot disagree.
+macro_rules! limits {
+    ($( $(#[doc = $why:literal])+ $field:ident, $name:literal: $kind:ty = $default:expr, $unit:literal; )*) => {
+        /// All limits in force. Plain data: copied into each machine that needs some of them.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Limits {
+            $( $(#[doc = $why])+ #[doc = concat!(" Unit: ", $unit, ".")] pub $field: $kind, )*
+        }
+
+        impl Limits {
+            /// The defaults, as a constant, so that relations between them are checked by the compiler.
+            pub const DEFAULT: Self = Self { $( $field: $default, )* };
+
+            /// The table, in order.
+            #[must_use]
+            pub fn entries(&self) -> Vec<Entry> {
+                vec![$( Entry {
+                    name: $name,
+                    value: self.$field.to_int(),
+                    unit: $unit,
+                    why: concat!($($why),+).trim_ascii_start(),
+                }, )*]
+            }
+
+            /// Sets one limit by its printed name; times in milliseconds.
+            ///
+            /// # Errors
+            /// When the name is unknown or the value is zero. Relations between limits are checked by
+            /// [`Limits::check`] once all are set.
+            pub fn set(&mut self, name: &str, value: u64) -> Result<(), LimitError> {
+                match name {
+                    $( $name if value == 0 => Err(LimitError::Zero($name)),
+                       $name => { self.$field = Bound::from_int(value); Ok(()) } )*
+                    other => Err(LimitError::Unknown(other.to_owned())),
+                }
+            }
+        }
+    };
+}
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+limits! {
+    /// One message from an MCP client; a longer line is refused and skipped to its end. As rmcp and the Python SDK.
+    message_bytes_max, "message_bytes_max": usize = 4 * MIB, "bytes";
+    /// Nesting of arrays and objects in a message. As serde_json.
+    json_depth_max, "json_depth_max": usize = 128, "levels";
+    /// Raw length of a request id, which is kept while the request is open.
+    id_bytes_max, "id_bytes_max": usize = 256, "bytes";
+    /// Messages in one JSON-RPC batch (2025-03-26 only).
+    batch_messages_max, "batch_messages_max": usize = 64, "messages";
+    /// Requests of one MCP client that may be open at once; the next one is refused as busy.
+    requests_open_max, "requests_open_max": usize = 64, "requests";
+    /// Listen streams (2026-07-28) of one client that may be open at once, beside its other requests.
+    subscriptions_open_max, "subscriptions_open_max": usize = 16, "streams";
+    /// Bytes waiting for a reader at which we stop reading from it. It still gets the answers it asked for.
+    out_high_bytes, "out_high_bytes": usize = MIB, "bytes";
+    /// Bytes waiting for a reader at which we read from it again.
+    out_low_bytes, "out_low_bytes": usize = 256 * KIB, "bytes";
+    /// Bytes read from one descriptor in one turn of the loop before the others get theirs.
+    turn_bytes_max, "turn_bytes_max": usize = 256 * KIB, "bytes";
+    /// Internal hand-overs in one turn of the hub; more is a bug of ours and ends the turn with a diagnostic.
+    turn_steps_max, "turn_steps_max": usize = 100_000, "steps";
+    /// How long answers may take to leave after the input ended or a signal came.
+    shutdown_timeout, "shutdown_timeout_ms": Duration = Duration::from_secs(2), "ms";
+
+    /// Events kept for polling; the oldest goes first and its loss is shown. As OpenClaw.
+    events_queued_max, "events_queued_max": usize = 1_000, "events";
+    /// Bytes of events kept for polling; the oldest goes first. A thousand events of 3 KiB are far below it.
+    events_queued_bytes_max, "events_queued_bytes_max": usize = 32 * MIB, "bytes";
+    /// Open events_wait calls.
+    waiters_max, "waiters_max": usize = 256, "calls";
+    /// Approvals and permission prompts kept while nobody decides; the oldest goes first.
+    approvals_pending_max, "approvals_pending_max": usize = 1_000, "approvals";
+    /// Life of an approval for which the Gateway gave no expiry. As OpenClaw.
+    approval_ttl, "approval_ttl_ms": Duration = Duration::from_secs(30 * 60), "ms";
+    /// Life of a Claude permission prompt. As OpenClaw.
+    permission_ttl, "permission_ttl_ms": Duration = Duration::from_secs(60 * 60), "ms";
+    /// Channel notifications held until the client has finished its handshake; the oldest goes first.
+    notifications_held_max, "notifications_held_max": usize = 1_000, "messages";
+    /// Interval of progress notifications during events_wait, for clients that asked for progress.
+    wait_progress_interval, "wait_progress_interval_ms": Duration = Duration::from_secs(10), "ms";
+
+    /// How long a tool that needs the Gateway waits for the link before it answers "not connected".
+    gateway_ready_timeout, "gateway_ready_timeout_ms": Duration = Duration::from_millis(4_500), "ms";
+    /// Connecting to the Gateway: name, TCP, TLS and the WebSocket upgrade together.
+    gateway_open_timeout, "gateway_open_timeout_ms": Duration = Duration::from_secs(15), "ms";
+    /// Waiting for the Gateway's challenge. As OpenClaw.
+    gateway_challenge_timeout, "gateway_challenge_timeout_ms": Duration = Duration::from_secs(15), "ms";
+    /// Any request to the Gateway, `connect` included. OpenClaw waits 180 s and so blocks its caller.
+    gateway_request_timeout, "gateway_request_timeout_ms": Duration = Duration::from_secs(30), "ms";
+    /// Requests to the Gateway that may be open at once.
+    gateway_requests_max, "gateway_requests_max": usize = 1_024, "requests";
+    /// One frame or message from the Gateway. As OpenClaw.
+    gateway_message_bytes_max, "gateway_message_bytes_max": usize = 25 * MIB, "bytes";
+    /// One message from the Gateway before it has accepted us.
+    gateway_hello_bytes_max, "gateway_hello_bytes_max": usize = 64 * KIB, "bytes";
+    /// Bytes waiting to be sent to the Gateway; past it the connection is dropped. As OpenClaw's own bound.
+    gateway_out_bytes_max, "gateway_out_bytes_max": usize = 50 * MIB, "bytes";
+    /// Shortest and longest believable tick interval of a Gateway are this and 100 times this.
+    gateway_tick_interval_min, "gateway_tick_interval_min_ms": Duration = Duration::from_secs(1), "ms";
+    /// First wait before reconnecting; doubles, 20 % jitter.
+    reconnect_first_interval, "reconnect_first_interval_ms": Duration = Duration::from_secs(1), "ms";
+    /// Longest wait before reconnecting. As OpenClaw.
+    reconnect_most_interval, "reconnect_most_interval_ms": Duration = Duration::from_secs(30), "ms";
+    /// Good service after which the waits start over. OpenClaw starts over at each hello.
+    reconnect_good_interval, "reconnect_good_interval_ms": Duration = Duration::from_secs(10), "ms";
+
+    /// An HTTP head. As Node.
+    head_bytes_max, "head_bytes_max": usize = 16 * KIB, "bytes";
+    /// Fields of an HTTP head. As hyper.
+    head_fields_max, "head_fields_max": usize = 100, "fields";
+
+    /// The before-tool-call hook, when its configuration gives no time. A late hook refuses.
+    hook_timeout, "hook_timeout_ms": Duration = Duration::from_secs(5), "ms";
+    /// What the hook may print.
+    hook_output_bytes_max, "hook_output_bytes_max": usize = MIB, "bytes";
+    /// How long a call held for approval waits, when the hook gives no time; then it is refused.
+    hold_timeout, "hold_timeout_ms": Duration = Duration::from_millis(120_000), "ms";
+    /// Between closing a child's input and SIGTERM, and again before SIGKILL.
+    child_grace_interval, "child_grace_interval_ms": Duration = Duration::from_secs(1), "ms";
+    /// The end of a child's stderr that errors may show.
+    stderr_tail_bytes_max, "stderr_tail_bytes_max": usize = 64 * KIB, "bytes";
+
+    /// WebSocket clients of the embedded Gateway.
+    embedded_clients_max, "embedded_clients_max": usize = 64, "connections";
+    /// Conversations kept by the embedded Gateway.
+    embedded_sessions_max, "embedded_sessions_max": usize = 10_000, "conversations";
+    /// Messages kept per conversation in memory; older ones stay in the store only.
+    embedded_messages_max, "embedded_messages_max": usize = 10_000, "messages";
+}
+
+// Relations that the code relies on.
+const _: () = {
+    let d = Limits::DEFAULT;
+    assert!(d.out_low_bytes < d.out_high_bytes);
+    assert!(d.id_bytes_max < d.message_bytes_max);
+    assert!(d.gateway_hello_bytes_max <= d.gateway_message_bytes_max);
+    assert!(d.reconnect_first_interval.as_millis() <= d.reconnect_most_interval.as_millis());
+    assert!(
+        d.gateway_ready_timeout.as_millis() < 5_000,
+        "\"not connected\" within 5 s"
+    );
+};
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl Limits {
+    /// Checks the relations that single settings cannot see.
+    ///
+    /// # Errors
+    /// The first relation that does not hold.
+    pub fn check(&self) -> Result<(), LimitError> {
+        let rule = |holds: bool, rule| {
+            if holds {
+                Ok(())
+            } else {
+                Err(LimitError::Contradiction(rule))
+            }
+        };
+        rule(
+            self.out_low_bytes < self.out_high_bytes,
+            "out_low_bytes must be below out_high_bytes",
+        )?;
+        rule(
+            self.id_bytes_max < self.message_bytes_max,
+            "id_bytes_max must be below message_bytes_max",
+        )?;
+        rule(
+            self.gateway_hello_bytes_max <= self.gateway_message_bytes_max,
+            "gateway_hello_bytes_max must not exceed gateway_message_bytes_max",
+        )?;
+        rule(
+            self.reconnect_first_interval <= self.reconnect_most_interval,
+            "reconnect_first_interval_ms must not exceed reconnect_most_interval_ms",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_can_be_set_by_its_printed_name() {
+        let mut limits = Limits::default();
+        for entry in Limits::DEFAULT.entries() {
+            limits.set(entry.name, entry.value + 1).expect(entry.name);
+            assert_eq!(limits.set(entry.name, 0), Err(LimitError::Zero(entry.name)));
+        }
+        for (default, set) in Limits::DEFAULT.entries().iter().zip(limits.entries()) {
+            assert_eq!(default.value + 1, set.value, "{}", set.name);
+            assert_eq!(set.unit == "ms", set.name.ends_with("_ms"), "{}", set.name);
+            assert!(set.why.ends_with('.'), "{} states no reason", set.name);
+        }
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let mut limits = Limits::default();
+        assert_eq!(limits.check(), Ok(()));
+        limits.out_low_bytes = limits.out_high_bytes;
+        let error = limits.check().expect_err("low is not below high");
+        assert!(error.to_string().contains("out_low_bytes"), "{error}");
+        assert!(
+            limits
+                .set("no_such", 1)
+                .expect_err("unknown")
+                .to_string()
+                .contains("no_such")
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! Between bytes and messages: what a machine hears from the loop, and what it asks of it.
+//!
+//! A *wire* is one descriptor pair of the outside world. Machines never own one: they mint a [`WireId`],
+//! ask the loop to open it ([`IoRequest::Open`]) and then exchange [`IoEvent`]s and bytes. One machine
+//! that the loop drives is a [`Driven`]; the contract of driving it is on that trait.
+
+pub mod command;
+pub mod stdio_host;
+pub mod websocket;
+
+use std::path::PathBuf;
+
+use crate::clock::{Deadline, Now};
+use crate::codec::outbuf::OutBuf;
+use crate::ids::WireId;
+
+/// What happened on a wire.
+#[derive(Debug)]
+pub enum IoEvent<'a> {
+    /// The wire is open: connected (TLS included), or the child runs.
+    Opened,
+    /// Bytes arrived. Never empty; never more than `turn_bytes_max` a turn.
+    Bytes(&'a [u8]),
+    /// A child wrote to its stderr.
+    StderrBytes(&'a [u8]),
+    /// The peer will send no more. Everything before it was delivered.
+    Eof,
+    /// The peer takes no more (broken pipe, reset). What was pending is lost.
+    WriteClosed,
+    /// Everything that was pending has been handed to the operating system.
+    Drained,
+    /// A child ended. Bytes of its output may still follow; see [`IoEvent::Eof`].
+    Exited(ExitReport),
+    /// The wire could not be opened, or broke. Nothing follows.
+    Failed(IoFault),
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitReport {
+    /// It returned this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl std::fmt::Display for ExitReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Signal(9) => f.write_str("killed by SIGKILL"),
+            Self::Signal(15) => f.write_str("killed by SIGTERM"),
+            Self::Signal(11) => f.write_str("killed by SIGSEGV"),
+            Self::Signal(6) => f.write_str("killed by SIGABRT"),
+            Self::Signal(n) => write!(f, "killed by signal {n}"),
+        }
+    }
+}
+
+/// Why a wire could not be opened or went away, in words for a person: lower case, names the address or
+/// program, quotes the operating system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IoFault {
+    /// What kind of fault; decides exit codes and retries.
+    pub kind: FaultKind,
+    /// One line.
+    pub message: String,
+}
+
+/// Kinds of [`IoFault`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The name has no address.
+    Resolve,
+    /// Nobody answers there: refused, unreachable, no such file or program.
+    Unreachable,
+    /// The TLS handshake or its certificate failed.
+    Tls,
+    /// An established wire broke.
+    Broken,
+    /// Our own process has no descriptor, memory or permission left for it.
+    Exhausted,
+}
+
+/// What the loop is asked to do.
+#[derive(Debug)]
+pub enum IoRequest {
+    /// Open a wire. Ends in [`IoEvent::Opened`] or [`IoEvent::Failed`]; for a listener in nothing but
+    /// [`Driven::handle_accept`] calls, or `Failed`.
+    Open(WireId, OpenSpec),
+    /// Bytes wait in [`Driven::outgoing`] of this wire.
+    Flush(WireId),
+    /// Stop (true) or resume (false) reading from this wire.
+    PauseReads(WireId, bool),
+    /// Send what is pending, then end our direction (a child's stdin, a socket's write side).
+    CloseWrite(WireId),
+    /// Let go of the wire at once. No event follows. A child's group is not signalled by this.
+    Close(WireId),
+    /// Signal the process group of a child.
+    Signal(WireId, Signal),
+    /// Append to the machine's journal file before anything is flushed. The loop reports a failure by
+    /// [`Driven::handle_journal_fault`].
+    Append(Vec<u8>),
+}
+
+/// Signals a machine may send to a child's group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Please end.
+    Term,
+    /// End.
+    Kill,
+}
+
+/// What to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenSpec {
+    /// Our own stdin and stdout.
+    HostStdio,
+    /// TCP to a host name or address literal; with TLS when `tls` is given.
+    Tcp {
+        /// Name or address, without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+        /// TLS settings.
+        tls: Option<TlsSpec>,
+    },
+    /// Wait for TCP connections.
+    Listen {
+        /// Address literal to bind.
+        host: String,
+        /// Port; 0 lets the system choose (the loop can be asked which it chose).
+        port: u16,
+    },
+    /// A program with pipes on its three standard descriptors, in a process group of its own.
+    Child(ChildSpec),
+}
+
+/// TLS towards a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSpec {
+    /// PEM file with certificate authorities to trust beside the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A program to start. No shell is involved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildSpec {
+    /// Program, looked up in PATH.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its whole environment.
+    pub env: Vec<(String, String)>,
+}
+
+/// A machine that the loop drives.
+///
+/// # Contract
+///
+/// 1. The loop calls one `handle_*`.
+/// 2. It then drains [`poll_io`](Driven::poll_io) to `None` and flushes the wires named there. After that
+///    no deadline of the machine is due.
+/// 3. It waits until readiness or [`next_deadline`](Driven::next_deadline), whichever is first.
+///
+/// Early or repeated [`handle_timeout`](Driven::handle_timeout) calls are harmless. Within one turn bytes
+/// are delivered before the exit and close events of the same wire. After [`IoRequest::Close`] or
+/// [`IoEvent::Failed`] a wire is never mentioned again.
+pub trait Driven {
+    /// Something happened on a wire.
+    fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>);
+
+    /// Someone connected to a listener. `None` refuses and closes the connection.
+    fn handle_accept(&mut self, now: Now, listener: WireId, peer: &str) -> Option<WireId> {
+        let _ = (now, listener, peer);
+        None
+    }
+
+    /// The journal could not be written.
+    fn handle_journal_fault(&mut self, now: Now, fault: IoFault) {
+        let _ = (now, fault);
+    }
+
+    /// Time passed.
+    fn handle_timeout(&mut self, now: Now);
+
+    /// The next thing the loop is to do.
+    fn poll_io(&mut self) -> Option<IoRequest>;
+
+    /// When to call [`handle_timeout`](Driven::handle_timeout) at the latest.
+    fn next_deadline(&self) -> Option<Deadline>;
+
+    /// The bytes that wait to leave on a wire; `None` for a wire the machine does not know.
+    fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf>;
+}
