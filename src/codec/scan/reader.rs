@@ -1,0 +1,477 @@
+//! The grammar of RFC 8259 over bytes: one pass, no recursion, no allocation up to 256 levels.
+//!
+//! A [`Reader`] stands somewhere in a text and is moved over whole values or from member to member. It
+//! does not ask whether the bytes are UTF-8: inside strings everything from 0x80 up passes.
+
+/// What stopped a [`Reader`], and where. Small, because every step of the grammar returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) at: usize,
+    pub(super) what: What,
+}
+
+/// What the grammar wanted instead of what it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Value,
+    Name,
+    Colon,
+    CommaOrBrace,
+    CommaOrBracket,
+    Digit,
+    Escape,
+    HexDigit,
+    EscapedControl,
+    Quote,
+    End,
+    /// One level more than the limit.
+    TooDeep,
+}
+
+impl What {
+    /// The wanted thing as a noun.
+    pub(super) const fn noun(self) -> &'static str {
+        match self {
+            Self::Value => "a value",
+            Self::Name => "a member name in quotes",
+            Self::Colon => "a colon",
+            Self::CommaOrBrace => "a comma or a closing brace",
+            Self::CommaOrBracket => "a comma or a closing bracket",
+            Self::Digit => "a digit",
+            Self::Escape => "an escape letter",
+            Self::HexDigit => "four hexadecimal digits",
+            Self::EscapedControl => "no bare control character in a string",
+            Self::Quote => "a closing quote",
+            Self::End => "the end of the text",
+            Self::TooDeep => "fewer levels",
+        }
+    }
+}
+
+/// A string as found: the range between the quotes, and whether it holds escapes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) escaped: bool,
+}
+
+/// A place in a JSON text.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    nesting: Nesting,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8], depth_max: usize) -> Self {
+        Self {
+            bytes,
+            at: 0,
+            nesting: Nesting::new(depth_max),
+        }
+    }
+
+    /// Offset of the next byte.
+    pub(super) const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The next byte, which after [`skip_space`](Self::skip_space) begins a token.
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    /// Moves over white space.
+    pub(super) fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    /// Moves over trailing white space; anything else is a fault.
+    pub(super) fn end(&mut self) -> Result<(), Fault> {
+        self.skip_space();
+        if self.at == self.bytes.len() {
+            Ok(())
+        } else {
+            Err(self.fault(What::End))
+        }
+    }
+
+    /// Moves over one whole value, which begins at the next byte.
+    pub(super) fn value(&mut self) -> Result<(), Fault> {
+        let floor = self.nesting.depth;
+        loop {
+            let more = match self.peek() {
+                Some(b'"') => {
+                    self.string()?;
+                    false
+                }
+                Some(b'{') => {
+                    self.open_object()?;
+                    self.next_member(true)?.is_some()
+                }
+                Some(b'[') => {
+                    self.open_array()?;
+                    self.next_element(true)?
+                }
+                Some(b'-' | b'0'..=b'9') => {
+                    self.number()?;
+                    false
+                }
+                Some(b't') => self.literal(b"true")?,
+                Some(b'f') => self.literal(b"false")?,
+                Some(b'n') => self.literal(b"null")?,
+                _ => return Err(self.fault(What::Value)),
+            };
+            if more {
+                continue;
+            }
+            // A value has ended: go up until a container has another one.
+            loop {
+                if self.nesting.depth == floor {
+                    return Ok(());
+                }
+                let more = if self.nesting.in_object() {
+                    self.next_member(false)?.is_some()
+                } else {
+                    self.next_element(false)?
+                };
+                if more {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Moves over an opening brace.
+    pub(super) fn open_object(&mut self) -> Result<(), Fault> {
+        self.open(true)
+    }
+
+    /// Moves over an opening bracket.
+    pub(super) fn open_array(&mut self) -> Result<(), Fault> {
+        self.open(false)
+    }
+
+    /// In an object: moves to the value of the next member and gives its name, or past the closing brace.
+    /// `first` says that nothing of the object was read yet.
+    pub(super) fn next_member(&mut self, first: bool) -> Result<Option<Span>, Fault> {
+        self.skip_space();
+        match self.peek() {
+            Some(b'}') => {
+                self.close();
+                return Ok(None);
+            }
+            Some(b',') if !first => {
+                self.at += 1;
+                self.skip_space();
+            }
+            _ if first => {}
+            _ => return Err(self.fault(What::CommaOrBrace)),
+        }
+        if self.peek() != Some(b'"') {
+            return Err(self.fault(What::Name));
+        }
+        let name = self.string()?;
+        self.skip_space();
+        if self.peek() != Some(b':') {
+            return Err(self.fault(What::Colon));
+        }
+        self.at += 1;
+        self.skip_space();
+        Ok(Some(name))
+    }
+
+    /// In an array: moves to the next element, or past the closing bracket (`false`).
+    pub(super) fn next_element(&mut self, first: bool) -> Result<bool, Fault> {
+        self.skip_space();
+        match self.peek() {
+            Some(b']') => {
+                self.close();
+                return Ok(false);
+            }
+            Some(b',') if !first => {
+                self.at += 1;
+                self.skip_space();
+            }
+            _ if first => {}
+            _ => return Err(self.fault(What::CommaOrBracket)),
+        }
+        Ok(true)
+    }
+
+    fn open(&mut self, object: bool) -> Result<(), Fault> {
+        if self.nesting.depth >= self.nesting.depth_max {
+            return Err(self.fault(What::TooDeep));
+        }
+        self.nesting.push(object);
+        self.at += 1;
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        self.nesting.depth -= 1;
+        self.at += 1;
+    }
+
+    fn literal(&mut self, word: &[u8]) -> Result<bool, Fault> {
+        if self.bytes[self.at..].starts_with(word) {
+            self.at += word.len();
+            Ok(false)
+        } else {
+            Err(self.fault(What::Value))
+        }
+    }
+
+    fn number(&mut self) -> Result<(), Fault> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        if self.peek() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    /// At least one digit.
+    fn digits(&mut self) -> Result<(), Fault> {
+        let from = self.at;
+        while let Some(b'0'..=b'9') = self.peek() {
+            self.at += 1;
+        }
+        if self.at > from {
+            Ok(())
+        } else {
+            Err(self.fault(What::Digit))
+        }
+    }
+
+    /// Moves over a string, whose opening quote is the next byte.
+    fn string(&mut self) -> Result<Span, Fault> {
+        let start = self.at + 1;
+        let mut escaped = false;
+        self.at = start;
+        loop {
+            self.at = plain_end(self.bytes, self.at);
+            match self.peek() {
+                Some(b'"') => break,
+                Some(b'\\') => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                Some(_) => return Err(self.fault(What::EscapedControl)),
+                None => return Err(self.fault(What::Quote)),
+            }
+        }
+        let end = self.at;
+        self.at += 1;
+        Ok(Span {
+            start,
+            end,
+            escaped,
+        })
+    }
+
+    /// Moves over an escape, whose backslash is the next byte.
+    fn escape(&mut self) -> Result<(), Fault> {
+        self.at += 1;
+        match self.peek() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                self.at += 1;
+                Ok(())
+            }
+            Some(b'u') => match self.bytes.get(self.at + 1..self.at + 5) {
+                Some(hex) if hex.iter().all(u8::is_ascii_hexdigit) => {
+                    self.at += 5;
+                    Ok(())
+                }
+                _ => Err(self.fault(What::HexDigit)),
+            },
+            _ => Err(self.fault(What::Escape)),
+        }
+    }
+
+    const fn fault(&self, what: What) -> Fault {
+        Fault { at: self.at, what }
+    }
+}
+
+/// Levels whose kind is kept without an allocation. Above the default of `json_depth_max`.
+const INLINE_LEVELS: usize = 256;
+
+/// Which containers are open around the reader: one bit a level, set for an object.
+struct Nesting {
+    depth: usize,
+    depth_max: usize,
+    inline: [u64; INLINE_LEVELS / 64],
+    /// Further levels, for a limit that was set higher.
+    more: Vec<u64>,
+}
+
+impl Nesting {
+    const fn new(depth_max: usize) -> Self {
+        Self {
+            depth: 0,
+            depth_max,
+            inline: [0; INLINE_LEVELS / 64],
+            more: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, object: bool) {
+        let (word, bit) = (self.depth / 64, self.depth % 64);
+        self.depth += 1;
+        let word = match self.inline.get_mut(word) {
+            Some(word) => word,
+            None => {
+                let index = word - INLINE_LEVELS / 64;
+                if index == self.more.len() {
+                    self.more.push(0);
+                }
+                &mut self.more[index]
+            }
+        };
+        *word = (*word & !(1 << bit)) | (u64::from(object) << bit);
+    }
+
+    /// Whether the innermost container is an object. Only asked inside one.
+    fn in_object(&self) -> bool {
+        let top = self.depth - 1;
+        let (word, bit) = (top / 64, top % 64);
+        let word = match self.inline.get(word) {
+            Some(word) => *word,
+            None => self.more[word - INLINE_LEVELS / 64],
+        };
+        (word >> bit) & 1 == 1
+    }
+}
+
+/// Offset of the first byte from `at` on that is not plain string content: a quote, a backslash, a
+/// control character, or the end of the text.
+fn plain_end(bytes: &[u8], at: usize) -> usize {
+    let mut rest = &bytes[at..];
+    // Most strings are short: two words before the blocks.
+    for _ in 0..2 {
+        let Some(word) = rest.first_chunk() else {
+            break;
+        };
+        match first_special(*word) {
+            Some(found) => return bytes.len() - rest.len() + found,
+            None => rest = &rest[8..],
+        }
+    }
+    while let Some(block) = rest.first_chunk::<32>() {
+        if any_special(block) {
+            break;
+        }
+        rest = &rest[32..];
+    }
+    while let Some(word) = rest.first_chunk() {
+        match first_special(*word) {
+            Some(found) => return bytes.len() - rest.len() + found,
+            None => rest = &rest[8..],
+        }
+    }
+    let found = rest.iter().position(|&byte| special(byte));
+    bytes.len() - rest.len() + found.unwrap_or(rest.len())
+}
+
+const fn special(byte: u8) -> bool {
+    byte == b'"' || byte == b'\\' || byte < 0x20
+}
+
+/// Written without an early exit, so that the compiler can use vector instructions.
+fn any_special(block: &[u8; 32]) -> bool {
+    let mut any = false;
+    for &byte in block {
+        any |= special(byte);
+    }
+    any
+}
+
+/// Index of the first special byte of eight. The usual trick for "which byte is below n": a borrow may
+/// mark bytes after the first true one, never before it, so the lowest mark is exact.
+const fn first_special(word: [u8; 8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = ONES << 7;
+    let word = u64::from_le_bytes(word);
+    let quote = word ^ (ONES * b'"' as u64);
+    let backslash = word ^ (ONES * b'\\' as u64);
+    let marks = ((quote.wrapping_sub(ONES) & !quote)
+        | (backslash.wrapping_sub(ONES) & !backslash)
+        | (word.wrapping_sub(ONES * 0x20) & !word))
+        & HIGH;
+    if marks == 0 {
+        None
+    } else {
+        Some(marks.trailing_zeros() as usize / 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_content_ends_where_a_simple_search_says() {
+        // Every special byte and its neighbours, at every place of a word, a block and the tail.
+        let specials = [0x00, 0x1f, b'"', b'\\'];
+        let plain = [0x20, 0x21, 0x23, b'[', b']', 0x7f, 0x80, 0xff];
+        for length in 0..80 {
+            for &filler in &plain {
+                let mut bytes = vec![filler; length];
+                assert_eq!(plain_end(&bytes, 0), length);
+                for at in 0..length {
+                    for &byte in &specials {
+                        bytes[at] = byte;
+                        assert_eq!(plain_end(&bytes, 0), at, "{byte:#x} at {at} of {length}");
+                        assert_eq!(plain_end(&bytes, at), at);
+                        bytes[at] = filler;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_of_several_special_bytes_counts() {
+        for pair in [*b"\"\\", *b"\x00\"", *b"\\\x01", *b"\"#", *b"\\]"] {
+            let mut bytes = [b'a'; 8];
+            bytes[3..5].copy_from_slice(&pair);
+            assert_eq!(first_special(bytes), Some(3), "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_containers_survive_the_inline_levels() {
+        let levels = INLINE_LEVELS + 130;
+        let mut text = Vec::new();
+        for level in 0..levels {
+            text.extend_from_slice(if level % 3 == 0 { b"{\"a\":" } else { b"[" });
+        }
+        text.push(b'1');
+        for level in (0..levels).rev() {
+            text.push(if level % 3 == 0 { b'}' } else { b']' });
+        }
+        let mut reader = Reader::new(&text, levels);
+        assert_eq!(reader.value(), Ok(()));
+        assert_eq!(reader.end(), Ok(()));
+        let fault = Reader::new(&text, levels - 1).value();
+        assert_eq!(fault.map_err(|fault| fault.what), Err(What::TooDeep));
+    }
+}
