@@ -1,0 +1,490 @@
+use super::modern::REMOVED;
+use super::*;
+
+/// Collects messages as text.
+#[derive(Default)]
+struct Lines {
+    buffer: Vec<u8>,
+    lines: Vec<String>,
+}
+
+impl MessageSink for Lines {
+    fn begin(&mut self, _in_service_of: Option<&RequestId>) -> &mut Vec<u8> {
+        self.buffer.clear();
+        &mut self.buffer
+    }
+
+    fn commit(&mut self) {
+        self.lines
+            .push(String::from_utf8(self.buffer.clone()).expect("UTF-8"));
+    }
+
+    fn rollback(&mut self) {}
+}
+
+/// A peer, what it wrote, and what it asked of those behind it.
+struct Bench {
+    peer: ServerPeer,
+    sink: Lines,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Self {
+        let config = ServerConfig {
+            server_info: r#"{"name":"t","version":"1"}"#.to_owned(),
+            capabilities: r#"{"tools":{}}"#.to_owned(),
+            modern_capabilities: r#"{"tools":{"listChanged":true}}"#.to_owned(),
+            instructions: None,
+            changing: Changing {
+                tools: true,
+                ..Changing::default()
+            },
+            cache_ttl_ms: 1_000,
+            limits,
+        };
+        Self {
+            peer: ServerPeer::new(config),
+            sink: Lines::default(),
+        }
+    }
+
+    fn negotiated(version: &str) -> Self {
+        let mut bench = Self::new();
+        bench.say(&format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{{}},"clientInfo":{{"name":"c","version":"0"}}}}}}"#));
+        bench.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        bench
+    }
+
+    /// What the peer writes at once.
+    fn say(&mut self, message: &str) -> Vec<String> {
+        self.peer.handle_message(message.as_bytes(), &mut self.sink);
+        std::mem::take(&mut self.sink.lines)
+    }
+
+    fn request(&mut self) -> ServerRequest {
+        match self.peer.poll_event() {
+            Some(ServerEvent::Request(request)) => request,
+            other => panic!("no request but {other:?}"),
+        }
+    }
+
+    fn respond(&mut self, key: RequestKey, result: &str) -> Vec<String> {
+        self.peer
+            .respond(key, Answer::Result(result), &mut self.sink);
+        std::mem::take(&mut self.sink.lines)
+    }
+}
+
+const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+#[test]
+fn every_handshake_revision_is_negotiated() {
+    for (asked, answered) in [
+        ("2024-11-05", "2024-11-05"),
+        ("2025-03-26", "2025-03-26"),
+        ("2025-06-18", "2025-06-18"),
+        ("2025-11-25", "2025-11-25"),
+        ("2026-07-28", "2025-11-25"),
+        ("2024-10-07", "2025-11-25"),
+        ("nonsense", "2025-11-25"),
+    ] {
+        let mut bench = Bench::new();
+        let lines = bench.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":"i","method":"initialize","params":{{"protocolVersion":"{asked}"}}}}"#
+        ));
+        assert_eq!(
+            lines,
+            [format!(
+                r#"{{"jsonrpc":"2.0","id":"i","result":{{"protocolVersion":"{answered}","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"t","version":"1"}}}}}}"#
+            )]
+        );
+    }
+}
+
+#[test]
+fn ids_are_echoed_exactly() {
+    let mut bench = Bench::new();
+    for id in ["1", "-0", "18446744073709551615", r#""a\u0062\/""#, r#""""#] {
+        let lines = bench.say(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));
+        assert_eq!(
+            lines,
+            [format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)]
+        );
+    }
+    for id in ["1.5", "null", "true", "{}", "18446744073709551616", "1e3"] {
+        let lines = bench.say(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));
+        assert!(
+            lines[0].starts_with(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600"#),
+            "{lines:?}"
+        );
+    }
+}
+
+#[test]
+fn unreadable_messages_are_answered_and_the_next_is_served() {
+    let mut bench = Bench::new();
+    for (text, code) in [
+        ("nonsense", -32700),
+        ("{\"jsonrpc\":", -32700),
+        ("42", -32600),
+        ("{}", -32600),
+        (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, -32600),
+    ] {
+        let lines = bench.say(text);
+        assert_eq!(lines.len(), 1, "{text}");
+        assert!(
+            lines[0].contains(&format!(r#""code":{code},"#)),
+            "{text}: {}",
+            lines[0]
+        );
+    }
+    assert_eq!(
+        bench
+            .say(r#"{"jsonrpc":"2.0","id":9,"method":"ping"}"#)
+            .len(),
+        1
+    );
+    assert!(
+        bench
+            .say(r#"{"jsonrpc":"2.0","id":9,"result":{}}"#)
+            .is_empty(),
+        "responses are never answered"
+    );
+    assert_eq!(bench.peer.tally().unexpected_responses, 1);
+}
+
+#[test]
+fn a_request_is_answered_once_and_not_after_a_cancel() {
+    let mut bench = Bench::negotiated("2025-11-25");
+    bench.say(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"x"}}"#);
+    let key = bench.request().key;
+    let refused = bench.say(r#"{"jsonrpc":"2.0","id":5,"method":"ping"}"#);
+    assert!(
+        refused[0].contains("-32600") && refused[0].contains("in use"),
+        "{refused:?}"
+    );
+    assert_eq!(
+        bench.respond(key, "{}"),
+        [r#"{"jsonrpc":"2.0","id":5,"result":{}}"#]
+    );
+    assert!(bench.respond(key, "{}").is_empty());
+    assert_eq!(
+        bench
+            .say(r#"{"jsonrpc":"2.0","id":5,"method":"ping"}"#)
+            .len(),
+        1,
+        "free again"
+    );
+
+    bench.say(r#"{"jsonrpc":"2.0","id":"\u0061","method":"tools/call","params":{"name":"x"}}"#);
+    let key = bench.request().key;
+    bench.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#);
+    assert!(matches!(bench.peer.poll_event(), Some(ServerEvent::Cancelled(gone)) if gone == key));
+    assert!(bench.respond(key, "{}").is_empty());
+}
+
+#[test]
+fn batches_exist_in_one_revision() {
+    let three = r#"[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":3,"method":"initialize","params":{}}]"#;
+    let mut bench = Bench::negotiated("2025-03-26");
+    let lines = bench.say(three);
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].starts_with(r#"[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":3,"error":{"code":-32600"#), "{lines:?}");
+    assert!(lines[0].ends_with("}]"));
+    let lines = bench.say("[]");
+    assert!(
+        lines[0].starts_with(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600"#),
+        "{lines:?}"
+    );
+    assert!(
+        bench
+            .say(r#"[{"jsonrpc":"2.0","method":"notifications/x"}]"#)
+            .is_empty()
+    );
+    let lines = bench.say(r#"[1,{"jsonrpc":"2.0","id":4,"method":"ping"}]"#);
+    assert!(
+        lines[0].contains(r#""id":null,"error":{"code":-32600"#)
+            && lines[0].contains(r#""id":4,"result":{}"#)
+    );
+
+    for version in ["2024-11-05", "2025-06-18", "2025-11-25"] {
+        let mut bench = Bench::negotiated(version);
+        let lines = bench.say(three);
+        assert_eq!(lines.len(), 1, "one refusal for the line");
+        assert!(
+            lines[0].starts_with(r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32600"#),
+            "{lines:?}"
+        );
+        assert!(bench.peer.poll_event().is_none(), "nothing was executed");
+    }
+}
+
+#[test]
+fn a_batch_waits_for_its_last_answer() {
+    let mut bench = Bench::negotiated("2025-03-26");
+    let lines = bench.say(r#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"},{"jsonrpc":"2.0","id":3,"method":"c"}]"#);
+    assert!(lines.is_empty());
+    let keys = [
+        bench.request().key,
+        bench.request().key,
+        bench.request().key,
+    ];
+    assert!(bench.respond(keys[1], "{}").is_empty());
+    assert!(bench.respond(keys[0], "{}").is_empty());
+    let lines = bench
+        .say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#);
+    assert_eq!(
+        lines,
+        [r#"[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":1,"result":{}}]"#]
+    );
+}
+
+#[test]
+fn a_modern_request_needs_its_metadata() {
+    let mut bench = Bench::new();
+    let mut code = |meta: &str| {
+        let lines = bench.say(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{{"_meta":{{{meta}}}}}}}"#));
+        lines[0].split(r#""code":"#).nth(1).map_or(0, |rest| {
+            rest.split(',')
+                .next()
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(0)
+        })
+    };
+    let version = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
+    let capabilities = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
+    assert_eq!(code(""), -32602);
+    assert_eq!(code(version), -32602);
+    assert_eq!(code(capabilities), -32602);
+    assert_eq!(
+        code(
+            r#""io.modelcontextprotocol/protocolVersion":"2025-11-25","io.modelcontextprotocol/clientCapabilities":{}"#
+        ),
+        -32022
+    );
+    assert_eq!(code(&format!("{version},{capabilities}")), 0);
+    let lines = bench.say(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"v999","io.modelcontextprotocol/clientCapabilities":{}}}}"#);
+    assert!(
+        lines[0].contains(r#""data":{"supported":["2026-07-28","#)
+            && lines[0].contains(r#""requested":"v999""#),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn discovery_and_results_carry_what_the_stateless_era_asks() {
+    let mut bench = Bench::new();
+    let lines = bench.say(&format!(
+        r#"{{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{{{MODERN}}}}}"#
+    ));
+    for part in [
+        r#""resultType":"complete""#,
+        r#""supportedVersions":["2026-07-28","2025-11-25""#,
+        r#""ttlMs":1000"#,
+        r#""cacheScope":"private""#,
+        r#""io.modelcontextprotocol/serverInfo":{"name":"t","version":"1"}"#,
+    ] {
+        assert!(lines[0].contains(part), "{part} is missing in {}", lines[0]);
+    }
+    bench.say(&format!(
+        r#"{{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{{"name":"x",{MODERN}}}}}"#
+    ));
+    let request = bench.request();
+    assert_eq!(request.revision, Revision::V2026_07_28);
+    let lines = bench.respond(request.key, r#"{"content":[]}"#);
+    assert_eq!(
+        lines,
+        [
+            r#"{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"t","version":"1"}}}}"#
+        ]
+    );
+}
+
+#[test]
+fn methods_of_the_other_era_do_not_exist() {
+    let mut bench = Bench::negotiated("2025-11-25");
+    for method in REMOVED {
+        let lines = bench.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{MODERN}}}}}"#
+        ));
+        assert!(
+            lines[0].contains("-32601") && lines[0].contains("2026-07-28"),
+            "{method}: {lines:?}"
+        );
+    }
+    let lines = bench.say(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{"io.modelcontextprotocol/logLevel":"loud",{}}}}}}}"#, &MODERN[9..MODERN.len() - 1]));
+    assert!(
+        lines[0].contains("-32602") && lines[0].contains("loud"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn a_listen_stream_is_acknowledged_first_and_ends_gracefully() {
+    let mut bench = Bench::new();
+    let listen = |id: &str, filter: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"subscriptions/listen","params":{{{MODERN},"notifications":{filter}}}}}"#
+        )
+    };
+    let lines = bench.say(&listen(
+        r#""s""#,
+        r#"{"toolsListChanged":true,"promptsListChanged":true}"#,
+    ));
+    assert_eq!(
+        lines,
+        [
+            r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"notifications":{"toolsListChanged":true}}}"#
+        ]
+    );
+    bench.say(&listen("7", "{}"));
+    bench.peer.list_changed(List::Tools, &mut bench.sink);
+    assert_eq!(
+        std::mem::take(&mut bench.sink.lines),
+        [
+            r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#
+        ],
+        "only the stream that asked"
+    );
+    assert!(
+        bench
+            .say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#)
+            .is_empty()
+    );
+    bench.peer.end_subscriptions(&mut bench.sink);
+    assert_eq!(
+        std::mem::take(&mut bench.sink.lines),
+        [
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s","reason":"server is shutting down"}}"#,
+            r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#,
+        ]
+    );
+    assert_eq!(bench.peer.open_requests(), 0);
+}
+
+#[test]
+fn list_changes_reach_a_legacy_client_after_its_handshake() {
+    let mut bench = Bench::negotiated("2025-06-18");
+    bench.peer.list_changed(List::Tools, &mut bench.sink);
+    bench.peer.list_changed(List::Prompts, &mut bench.sink);
+    assert_eq!(
+        std::mem::take(&mut bench.sink.lines),
+        [r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}"#],
+        "prompts never change here"
+    );
+}
+
+#[test]
+fn notifications_wait_for_the_handshake_and_the_oldest_goes_first() {
+    let mut bench = Bench::with(Limits {
+        notifications_held_max: 2,
+        ..Limits::default()
+    });
+    for n in 1..=3 {
+        bench.peer.notify(
+            "notifications/x",
+            format!(r#"{{"n":{n}}}"#),
+            &mut bench.sink,
+        );
+    }
+    assert!(bench.sink.lines.is_empty());
+    let lines = bench.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    assert_eq!(
+        lines,
+        [
+            r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"n":2}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"n":3}}"#,
+        ]
+    );
+    assert_eq!(bench.peer.tally().notifications_dropped, 1);
+}
+
+#[test]
+fn progress_goes_to_those_who_asked_and_rises() {
+    for (version, message) in [("2024-11-05", ""), ("2025-03-26", r#","message":"half""#)] {
+        let mut bench = Bench::negotiated(version);
+        bench.say(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":"p"}}}"#);
+        let request = bench.request();
+        assert!(request.wants_progress);
+        for progress in [1, 1, 0, 2] {
+            bench
+                .peer
+                .progress(request.key, progress, Some(4), "half", &mut bench.sink);
+        }
+        let sent = |n| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":"p","progress":{n},"total":4{message}}}}}"#
+            )
+        };
+        assert_eq!(std::mem::take(&mut bench.sink.lines), [sent(1), sent(2)]);
+        bench.respond(request.key, "{}");
+        bench
+            .peer
+            .progress(request.key, 9, None, "", &mut bench.sink);
+        assert!(bench.sink.lines.is_empty(), "nothing after the answer");
+    }
+}
+
+#[test]
+fn log_messages_are_silent_until_a_level_is_set() {
+    let mut bench = Bench::negotiated("2025-11-25");
+    bench.peer.log(LogLevel::Error, "l", "x", &mut bench.sink);
+    assert!(bench.sink.lines.is_empty());
+    let lines = bench.say(
+        r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"warning"}}"#,
+    );
+    assert_eq!(lines, [r#"{"jsonrpc":"2.0","id":1,"result":{}}"#]);
+    bench.peer.log(LogLevel::Info, "l", "x", &mut bench.sink);
+    bench.peer.log(LogLevel::Warning, "l", "x", &mut bench.sink);
+    assert_eq!(
+        std::mem::take(&mut bench.sink.lines),
+        [
+            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"warning","logger":"l","data":"x"}}"#
+        ]
+    );
+    let lines = bench
+        .say(r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}"#);
+    assert!(lines[0].contains("-32602"), "{lines:?}");
+}
+
+#[test]
+fn limits_hold_at_their_edge() {
+    let mut bench = Bench::with(Limits {
+        requests_open_max: 2,
+        subscriptions_open_max: 1,
+        ..Limits::default()
+    });
+    for id in 1..=2 {
+        assert!(
+            bench
+                .say(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"a"}}"#))
+                .is_empty()
+        );
+    }
+    let lines = bench.say(r#"{"jsonrpc":"2.0","id":3,"method":"a"}"#);
+    assert!(
+        lines[0].contains("-32603") && lines[0].contains("limit 2"),
+        "{lines:?}"
+    );
+    let listen = |id: u32| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"subscriptions/listen","params":{{{MODERN},"notifications":{{}}}}}}"#
+        )
+    };
+    assert!(bench.say(&listen(4))[0].contains("acknowledged"));
+    assert!(bench.say(&listen(5))[0].contains("limit 1"));
+    let key = bench.request().key;
+    bench.respond(key, "{}");
+    assert!(
+        bench
+            .say(r#"{"jsonrpc":"2.0","id":6,"method":"a"}"#)
+            .is_empty(),
+        "room again"
+    );
+}
