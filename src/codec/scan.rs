@@ -10,15 +10,16 @@
 //!
 //! Never: recursion on the depth of the input, a copy of a payload, a repaired byte.
 
+mod error;
+mod names;
 mod reader;
 mod text;
 
-use std::collections::BTreeSet;
-
-use self::reader::{Fault, Reader, Span, What};
+pub use self::error::ScanError;
+use self::names::Names;
+use self::reader::{Fault, Reader, Span};
 pub use self::text::Text;
 use crate::limits::Limits;
-use crate::secret::{QUOTE_BYTES_MAX, Quoted};
 
 /// The limits that [`scan`] keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,86 +130,6 @@ pub enum BatchMember<'a> {
     NotAnObject(&'a str),
 }
 
-/// Why a text was refused. Offsets are bytes from its start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ScanError {
-    /// The bytes are not UTF-8. They are never repaired.
-    NotUtf8 {
-        /// The first byte that does not belong.
-        offset: usize,
-    },
-    /// The text is not JSON.
-    Syntax {
-        /// Where it stops being JSON.
-        offset: usize,
-        /// What could have stood there.
-        wanted: &'static str,
-    },
-    /// Too many levels of arrays and objects. The rest was not read.
-    TooDeep {
-        /// The bracket or brace that opens one level too many.
-        offset: usize,
-        /// The limit. Unit: levels.
-        limit: usize,
-    },
-    /// The text is JSON, but a member of the envelope, of `params` or of `_meta` comes twice.
-    DuplicateMember {
-        /// Where the second one begins.
-        offset: usize,
-        /// Its name, cut to what an error may quote.
-        name: String,
-    },
-    /// The text is JSON, but an array with more messages than the limit.
-    TooManyMessages {
-        /// The first message too many.
-        offset: usize,
-        /// The limit. Unit: messages.
-        limit: usize,
-        /// How many there are.
-        found: usize,
-    },
-}
-
-impl ScanError {
-    /// Whether the text is JSON all the same, so that the fault is one of the message (-32600) and not of
-    /// the text (-32700).
-    #[must_use]
-    pub const fn is_json(&self) -> bool {
-        match self {
-            Self::NotUtf8 { .. } | Self::Syntax { .. } | Self::TooDeep { .. } => false,
-            Self::DuplicateMember { .. } | Self::TooManyMessages { .. } => true,
-        }
-    }
-}
-
-impl std::fmt::Display for ScanError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotUtf8 { offset } => write!(f, "not UTF-8 at byte {offset}"),
-            Self::Syntax { offset, wanted } => {
-                write!(f, "not JSON: {wanted} expected at byte {offset}")
-            }
-            Self::TooDeep { offset, limit } => write!(
-                f,
-                "arrays and objects nested deeper than {limit} levels at byte {offset}"
-            ),
-            Self::DuplicateMember { offset, name } => {
-                write!(
-                    f,
-                    "member \"{}\" comes twice at byte {offset}",
-                    Quoted(name)
-                )
-            }
-            Self::TooManyMessages { limit, found, .. } => {
-                write!(f, "more than {limit} messages in one array (found {found})")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ScanError {}
-
 /// Reads one text as a message or an array of messages.
 ///
 /// # Errors
@@ -224,7 +145,7 @@ pub fn scan<'a>(bytes: &'a [u8], limits: &ScanLimits) -> Result<Scanned<'a>, Sca
     };
     let scanned = pass
         .root()
-        .map_err(|fault| refuse(fault, limits.depth_max))?;
+        .map_err(|fault| ScanError::of(fault, limits.depth_max))?;
     match pass.refused {
         Some(error) => Err(error),
         None => Ok(scanned),
@@ -242,7 +163,7 @@ pub fn validate(bytes: &[u8], depth_max: usize) -> Result<&str, ScanError> {
     reader
         .value()
         .and_then(|()| reader.end())
-        .map_err(|fault| refuse(fault, depth_max))?;
+        .map_err(|fault| ScanError::of(fault, depth_max))?;
     Ok(text)
 }
 
@@ -294,7 +215,12 @@ fn object_id<'a>(bytes: &'a [u8], reader: &mut Reader<'a>, limits: &ScanLimits) 
         if reader.value().is_err() {
             break;
         }
-        if is_id && found.replace(from..reader.at()).is_some() {
+        // What no delimiter follows may have been cut short.
+        let whole = matches!(
+            reader.peek(),
+            Some(b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r')
+        );
+        if is_id && (!whole || found.replace(from..reader.at()).is_some()) {
             return None;
         }
     }
@@ -348,27 +274,6 @@ fn utf8(bytes: &[u8]) -> Result<&str, ScanError> {
     std::str::from_utf8(bytes).map_err(|error| ScanError::NotUtf8 {
         offset: error.valid_up_to(),
     })
-}
-
-fn refuse(fault: Fault, limit: usize) -> ScanError {
-    let offset = fault.at;
-    if fault.what == What::TooDeep {
-        ScanError::TooDeep { offset, limit }
-    } else {
-        ScanError::Syntax {
-            offset,
-            wanted: fault.what.noun(),
-        }
-    }
-}
-
-/// As much of a peer's text as an error keeps: enough for [`Quoted`] to see that it was longer.
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(QUOTE_BYTES_MAX + 4);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// Members of the envelope and of `params` that are noted.
@@ -531,10 +436,7 @@ impl<'a> Pass<'a, '_> {
         };
         let name = Text::new(&self.text[start..end], escaped);
         if !names.insert(name) && self.refused.is_none() {
-            self.refused = Some(ScanError::DuplicateMember {
-                offset: start - 1,
-                name: cut(&name.decode()).to_owned(),
-            });
+            self.refused = Some(ScanError::duplicate(start - 1, name));
         }
         Ok(Some(name))
     }
@@ -563,43 +465,287 @@ impl<'a> Pass<'a, '_> {
     }
 }
 
-/// Names kept in place before a set takes the rest.
-const INLINE_NAMES: usize = 16;
+#[cfg(test)]
+mod tests {
+    use super::names::INLINE_NAMES;
+    use super::*;
 
-/// The member names of one object, to find one that comes twice.
-struct Names<'a> {
-    inline: [Text<'a>; INLINE_NAMES],
-    count: usize,
-    more: BTreeSet<Text<'a>>,
-}
+    const LIMITS: ScanLimits = ScanLimits {
+        depth_max: 6,
+        id_bytes_max: 24,
+        batch_messages_max: 3,
+    };
 
-impl<'a> Names<'a> {
-    const fn new() -> Self {
-        Self {
-            inline: [Text::EMPTY; INLINE_NAMES],
-            count: 0,
-            more: BTreeSet::new(),
+    fn one(raw: &str) -> Envelope<'_> {
+        match scan(raw.as_bytes(), &LIMITS) {
+            Ok(Scanned::One(envelope)) => envelope,
+            other => panic!("{raw} is no object: {other:?}"),
         }
     }
 
-    /// Whether no member was read yet.
-    const fn is_empty(&self) -> bool {
-        self.count == 0
+    fn refused(bytes: impl AsRef<[u8]>) -> ScanError {
+        scan(bytes.as_ref(), &LIMITS).expect_err("is refused")
     }
 
-    /// Adds a name; `false` when it was there.
-    fn insert(&mut self, name: Text<'a>) -> bool {
-        let kept = self.count.min(INLINE_NAMES);
-        self.count += 1;
-        if self.inline[..kept].contains(&name) {
-            return false;
+    fn text(text: Option<Text<'_>>) -> Option<String> {
+        text.map(|text| text.decode().into_owned())
+    }
+
+    #[test]
+    fn a_request_is_taken_apart() {
+        let raw = r#" {"jsonrpc":"2.0", "id" : "a\"b" ,"method":"tools/call","params": {"name":"n","arguments":{"name":1},"uri":"u:\/","_meta":{"t":[1, 2]} } } "#;
+        let envelope = one(raw);
+        assert_eq!(envelope.raw, raw.trim());
+        assert!(envelope.version_ok);
+        assert_eq!(envelope.id, IdField::Usable(r#""a\"b""#));
+        assert_eq!(text(envelope.method).as_deref(), Some("tools/call"));
+        assert_eq!(text(envelope.name).as_deref(), Some("n"));
+        assert_eq!(text(envelope.uri).as_deref(), Some("u:/"));
+        assert_eq!(envelope.meta, Some(r#"{"t":[1, 2]}"#));
+        let params = envelope.params.expect("params are there");
+        assert!(params.starts_with(r#"{"name""#) && params.ends_with("} }"));
+        assert_eq!((envelope.result, envelope.error), (None, None));
+    }
+
+    #[test]
+    fn absent_and_null_differ() {
+        let absent = one("{}");
+        assert!(absent.params.is_none() && absent.result.is_none() && absent.error.is_none());
+        assert_eq!(absent.id, IdField::Absent);
+        assert!(absent.method.is_none() && !absent.method_not_text && !absent.version_ok);
+        let null = one(
+            r#"{"id":null,"params":null,"result":null,"error":null,"method":null,"jsonrpc":null}"#,
+        );
+        let all = (null.params, null.result, null.error);
+        assert_eq!(all, (Some("null"), Some("null"), Some("null")));
+        assert_eq!(null.id, IdField::Null);
+        assert!(null.method.is_none() && null.method_not_text && !null.version_ok);
+    }
+
+    #[test]
+    fn names_may_be_spelled_with_escapes() {
+        let envelope = one(
+            r#"{"\u006asonrpc":"2\u002e0","\u0069d":1,"\u006dethod":"m","par\u0061ms":{"n\u0061me":"x","_met\u0061":{}}}"#,
+        );
+        assert!(envelope.version_ok);
+        assert_eq!(envelope.id, IdField::Usable("1"));
+        assert_eq!(text(envelope.method).as_deref(), Some("m"));
+        assert_eq!(text(envelope.name).as_deref(), Some("x"));
+        assert_eq!(envelope.meta, Some("{}"));
+    }
+
+    #[test]
+    fn ids_are_usable_or_not() {
+        let usable = [
+            "0",
+            "-0",
+            "-9223372036854775808",
+            "18446744073709551615",
+            r#""""#,
+            r#""\u0000""#,
+            r#""0123456789012345678901""#,
+        ];
+        for id in usable {
+            assert_eq!(one(&format!(r#"{{"id":{id}}}"#)).id.usable(), Some(id));
         }
-        match self.inline.get_mut(kept) {
-            Some(free) => {
-                *free = name;
-                true
+        let unusable = [
+            "1.0",
+            "1e2",
+            "1e400",
+            "-9223372036854775809",
+            "18446744073709551616",
+            "true",
+            "{}",
+            "[1]",
+            r#""01234567890123456789012""#,
+        ];
+        for id in unusable {
+            let raw = format!(r#"{{"id":{id}}}"#);
+            assert_eq!(one(&raw).id, IdField::Unusable(id));
+        }
+    }
+
+    #[test]
+    fn a_name_below_params_is_no_name_of_params() {
+        let envelope = one(r#"{"params":{"a":{"name":"x","uri":"y","_meta":{}},"name":7}}"#);
+        assert!(envelope.name.is_none() && envelope.uri.is_none() && envelope.meta.is_none());
+        let list = one(r#"{"params":[{"name":"x"}]}"#);
+        assert!(list.name.is_none());
+        assert_eq!(list.params, Some(r#"[{"name":"x"}]"#));
+    }
+
+    #[test]
+    fn members_that_come_twice_are_refused_where_they_matter() {
+        for (raw, at, name) in [
+            (r#"{"id":1,"id":1}"#, 8, "id"),
+            (r#"{"x":1,"\u0078":2}"#, 7, "x"),
+            (r#"{"params":{"":1,"a":2,"":3}}"#, 22, ""),
+            (r#"{"params":{"_meta":{"a":1,"a":1}}}"#, 26, "a"),
+            (r#"[{"a":1},{"b":1,"b":2}]"#, 16, "b"),
+        ] {
+            let name = name.to_owned();
+            let error = refused(raw);
+            assert_eq!(error, ScanError::DuplicateMember { offset: at, name });
+            assert!(error.is_json());
+        }
+        for raw in [
+            r#"{"params":{"arguments":{"a":1,"a":1}}}"#,
+            r#"{"params":{"_meta":{"a":{"b":1,"b":1}}}}"#,
+            r#"{"result":{"a":1,"a":1}}"#,
+            r#"{"error":{"code":1,"code":2}}"#,
+            r#"{"params":{"\ud800":1,"\ud801":2}}"#,
+        ] {
+            one(raw);
+        }
+    }
+
+    #[test]
+    fn many_members_are_compared_too() {
+        let names: Vec<String> = (0..3 * INLINE_NAMES)
+            .map(|i| format!(r#""n{i}""#))
+            .collect();
+        let distinct = format!(r#"{{"params":{{{}:0}}}}"#, names.join(":0,"));
+        one(&distinct);
+        for i in [0, INLINE_NAMES - 1, INLINE_NAMES, 3 * INLINE_NAMES - 1] {
+            let raw = format!(r#"{{"params":{{{}:0,"\u006e{i}":0}}}}"#, names.join(":0,"));
+            let error = refused(&raw);
+            assert!(
+                matches!(&error, ScanError::DuplicateMember { name, .. } if *name == format!("n{i}")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_array_is_a_batch() {
+        let raw = r#"[{"id":1}, 7 ,{"id":2}]"#;
+        let Ok(Scanned::Batch(batch)) = scan(raw.as_bytes(), &LIMITS) else {
+            panic!("{raw} is an array");
+        };
+        let [
+            BatchMember::Message(first),
+            BatchMember::NotAnObject("7"),
+            BatchMember::Message(last),
+        ] = batch.as_slice()
+        else {
+            panic!("three members: {batch:?}");
+        };
+        assert_eq!((first.raw, last.raw), (r#"{"id":1}"#, r#"{"id":2}"#));
+        assert!(matches!(scan(b"[]", &LIMITS), Ok(Scanned::Batch(batch)) if batch.is_empty()));
+        let (offset, limit, found) = (7, 3, 5);
+        let error = refused("[1,1,1,1,[]]");
+        assert_eq!(
+            error,
+            ScanError::TooManyMessages {
+                offset,
+                limit,
+                found
             }
-            None => self.more.insert(name),
+        );
+    }
+
+    #[test]
+    fn scalars_are_no_messages() {
+        for raw in ["42", "\"text\"", "true", " null "] {
+            assert!(matches!(scan(raw.as_bytes(), &LIMITS), Ok(Scanned::Other)));
+        }
+    }
+
+    #[test]
+    fn the_depth_counts_every_level() {
+        one(r#"{"params":{"_meta":{"a":[[[]]]}}}"#);
+        let (offset, limit) = (27, 6);
+        let error = refused(r#"{"params":{"_meta":{"a":[[[[]]]]}}}"#);
+        assert_eq!(error, ScanError::TooDeep { offset, limit });
+        assert!(matches!(
+            scan(b"[[[[[[]]]]]]", &LIMITS),
+            Ok(Scanned::Batch(_))
+        ));
+        assert!(matches!(
+            refused("[[[[[[[]]]]]]]"),
+            ScanError::TooDeep { .. }
+        ));
+        assert!(validate(b"[[[]]]", 3).is_ok());
+        assert!(validate(b"[[[]]]", 2).is_err());
+    }
+
+    #[test]
+    fn a_bomb_of_brackets_costs_nothing() {
+        let bomb = "[".repeat(100_000);
+        assert!(matches!(refused(&bomb), ScanError::TooDeep { .. }));
+        assert_eq!(readable_id(bomb.as_bytes(), &LIMITS), None);
+    }
+
+    #[test]
+    fn faults_of_the_text_come_before_faults_of_the_message() {
+        let cut = refused(r#"{"id":1,"id":2,"#);
+        assert!(matches!(cut, ScanError::Syntax { offset: 15, .. }), "{cut}");
+        let cut = refused("[1,1,1,1,");
+        assert!(matches!(cut, ScanError::Syntax { offset: 9, .. }), "{cut}");
+        assert_eq!(refused(b"{\"a\xff"), ScanError::NotUtf8 { offset: 3 });
+    }
+
+    #[test]
+    fn errors_say_where_and_what() {
+        let long = format!(r#"{{"{0}":1,"{0}":2}}"#, "é\\n".repeat(100));
+        for (bytes, wanted) in [
+            (&b"{\"a\":tru}"[..], "not JSON: a value expected at byte 5"),
+            (b"{} {}", "not JSON: the end of the text expected at byte 3"),
+            (b"\xff\xfe", "not UTF-8 at byte 0"),
+            (b"[1,1,1,1]", "more than 3 messages in one array (found 4)"),
+            (
+                b"[[[[[[[",
+                "arrays and objects nested deeper than 6 levels at byte 6",
+            ),
+        ] {
+            let error = refused(bytes);
+            assert_eq!(error.to_string(), wanted);
+        }
+        let error = refused(&long).to_string();
+        assert!(
+            error.contains("é\\u{a}é") && error.contains("…\" comes twice"),
+            "{error}"
+        );
+        assert!(error.len() < 400, "{} bytes", error.len());
+    }
+
+    #[test]
+    fn the_id_of_a_damaged_message_is_found_where_it_can_be() {
+        let found: [(&[u8], Option<&str>); 14] = [
+            (b"{\"id\":2,\"result\":{\"t\":\"caf\xe9\"}}", Some("2")),
+            (
+                b"{\"result\":{\"t\":\"caf\xe9\"},\"id\":\"x\"}",
+                Some("\"x\""),
+            ),
+            (b"{\"jsonrpc\":\"2.0\",\"i\\u0064\":3,\"meth", Some("3")),
+            (b"{\"id\":4,\"a\":1,\"a\":2}", Some("4")),
+            (b"{\"id\":5,\"a\":[[[[[[[[[[]]]]]]]]]]}", Some("5")),
+            (b"{\"a\":[[[[[[[[[[]]]]]]]]]],\"id\":6}", Some("6")),
+            (b"[7,{\"id\":null},{\"id\":8},{\"id\":9}]", Some("8")),
+            (b"{\"id\":1,\"id\":2}", None),
+            (b"{\"id\":1.5,\"a\":", None),
+            (b"{\"id\":12", None),
+            (b"{\"id\":\"caf\xe9\"}", None),
+            (b"{\"a\":{\"id\":1},", None),
+            (b"{\"a\" 1,\"id\":1}", None),
+            (b"\xff\xfe", None),
+        ];
+        for (bytes, id) in found {
+            let shown = String::from_utf8_lossy(bytes);
+            assert_eq!(readable_id(bytes, &LIMITS), id, "{shown}");
+        }
+    }
+
+    #[test]
+    fn members_come_in_order() {
+        let raw = r#" { "a" : 1.0 , "b":[{"c":"}"}],"\u0061":"x" } "#;
+        let found: Vec<_> = members(raw)
+            .map(|(name, value)| (name.decode().into_owned(), value))
+            .collect();
+        let wanted = [("a", "1.0"), ("b", r#"[{"c":"}"}]"#), ("a", r#""x""#)];
+        assert_eq!(found, wanted.map(|(name, value)| (name.to_owned(), value)));
+        for raw in ["", "{}", "[]", "\"a\"", "{\"a\"", "{\"a\":x}"] {
+            assert_eq!(members(raw).count(), 0, "{raw}");
         }
     }
 }

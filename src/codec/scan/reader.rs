@@ -29,9 +29,9 @@ pub(super) enum What {
 }
 
 impl What {
-    /// The wanted thing as a noun.
-    pub(super) const fn noun(self) -> &'static str {
-        match self {
+    /// The wanted thing as a noun; `None` when the text was only too deep.
+    pub(super) const fn noun(self) -> Option<&'static str> {
+        Some(match self {
             Self::Value => "a value",
             Self::Name => "a member name in quotes",
             Self::Colon => "a colon",
@@ -43,8 +43,8 @@ impl What {
             Self::EscapedControl => "no bare control character in a string",
             Self::Quote => "a closing quote",
             Self::End => "the end of the text",
-            Self::TooDeep => "fewer levels",
-        }
+            Self::TooDeep => return None,
+        })
     }
 }
 
