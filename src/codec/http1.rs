@@ -1,1 +1,558 @@
-//! Placeholder.
+//! HTTP/1.1 heads: the start line and fields of a request or response, read and written.
+//!
+//! Reading is incremental and strict. The search for the end of a head looks at each byte once, however
+//! the bytes are cut, and stops at the first thing that two parsers could read differently: NUL, a bare
+//! CR or LF, a space before a colon, a folded line, a second Host. Tokens are httparse's work, once, when
+//! the head is whole. Bodies are not handled here; the bytes behind a head are left to the caller.
+//!
+//! | state   | input             | next    | output                          |
+//! |---------|-------------------|---------|---------------------------------|
+//! | Reading | part of a head    | Reading | `NeedMore`                      |
+//! | Reading | end of the head   | Reading | `Done`: head, bytes used of it  |
+//! | Reading | fault or overflow | Reading | `HeadError`; drop the reader    |
+//!
+//! After `Done` the reader is empty and reads the next head (after an interim response, for example).
+//!
+//! Source: RFC 9112 §2 to §5; reliability-security T15, T16, T22.
+
+use std::fmt;
+
+use memchr::{memchr, memchr2};
+
+use crate::codec::uri;
+use crate::limits::Limits;
+
+/// Bounds of a head.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadLimits {
+    /// Bytes from the first to the empty line.
+    pub bytes_max: usize,
+    /// Field lines.
+    pub fields_max: usize,
+}
+
+impl From<&Limits> for HeadLimits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            bytes_max: limits.head_bytes_max,
+            fields_max: limits.head_fields_max,
+        }
+    }
+}
+
+/// What became of the bytes given to a reader.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress<T> {
+    /// All were taken; the head is not whole yet.
+    NeedMore,
+    /// The head is whole.
+    Done {
+        /// The head.
+        head: T,
+        /// How many of the bytes given now belonged to it; what follows is not HTTP head.
+        used: usize,
+    },
+}
+
+/// Why bytes are not an acceptable head. The peer's bytes are never quoted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeadError {
+    /// The first bytes cannot begin a head: TLS, HTTP/2, another protocol.
+    NotHttp,
+    /// The start line does not end within the limit.
+    StartLineTooLong {
+        /// Limit of the whole head, in bytes.
+        limit: usize,
+    },
+    /// The head does not end within the limit.
+    TooLong {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// More field lines than allowed.
+    TooManyFields {
+        /// The limit in lines.
+        limit: usize,
+    },
+    /// A NUL, bare CR or bare LF.
+    Control {
+        /// The byte.
+        byte: u8,
+        /// Line number, the start line being 1.
+        line: usize,
+    },
+    /// An HTTP version that is neither 1.0 nor 1.1.
+    Version,
+    /// The start line breaks the grammar.
+    StartLine,
+    /// A field line breaks the grammar: a space before the colon, a folded line, a bad byte.
+    Field,
+    /// A request of HTTP/1.1 without a Host.
+    HostMissing,
+    /// More than one Host.
+    HostRepeated,
+    /// A Host that names no host.
+    HostInvalid,
+}
+
+impl HeadError {
+    /// The status that answers a request with this fault.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::StartLineTooLong { .. } => 414,
+            Self::TooLong { .. } | Self::TooManyFields { .. } => 431,
+            Self::Version => 505,
+            Self::NotHttp
+            | Self::Control { .. }
+            | Self::StartLine
+            | Self::Field
+            | Self::HostMissing
+            | Self::HostRepeated
+            | Self::HostInvalid => 400,
+        }
+    }
+}
+
+impl fmt::Display for HeadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotHttp => f.write_str("not HTTP/1.1"),
+            Self::StartLineTooLong { limit } => {
+                write!(f, "start line does not end within {limit} bytes")
+            }
+            Self::TooLong { limit } => write!(f, "head does not end within {limit} bytes"),
+            Self::TooManyFields { limit } => write!(f, "head has more than {limit} fields"),
+            Self::Control { byte, line } => {
+                write!(f, "head has a stray byte 0x{byte:02x} in line {line}")
+            }
+            Self::Version => f.write_str("HTTP version is neither 1.0 nor 1.1"),
+            Self::StartLine => f.write_str("start line is malformed"),
+            Self::Field => f.write_str("head has a malformed field"),
+            Self::HostMissing => f.write_str("request has no Host"),
+            Self::HostRepeated => f.write_str("request has more than one Host"),
+            Self::HostInvalid => f.write_str("request has an invalid Host"),
+        }
+    }
+}
+
+impl std::error::Error for HeadError {}
+
+/// The fields of a head, in order. Names compare without regard to case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields(Vec<(Box<str>, Box<[u8]>)>);
+
+impl Fields {
+    /// All values of one name, in order.
+    pub fn all<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        self.iter()
+            .filter(move |(field, _)| field.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    /// The value of a field that may stand once: `None` when it is absent, repeated or not text.
+    #[must_use]
+    pub fn only(&self, name: &str) -> Option<&str> {
+        let mut values = self.all(name);
+        match (values.next(), values.next()) {
+            (Some(value), None) => std::str::from_utf8(value).ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether the field is there at all.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
+    }
+
+    /// Whether a comma-separated list field (`Connection`, `Upgrade`) names `token`, in any case.
+    #[must_use]
+    pub fn has_token(&self, name: &str, token: &str) -> bool {
+        self.all(name)
+            .flat_map(|value| value.split(|b| *b == b','))
+            .any(|item| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+    }
+
+    /// Every field as (name, value), in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    fn from_parsed(headers: &[httparse::Header<'_>]) -> Self {
+        let field = |h: &httparse::Header<'_>| (Box::from(h.name), Box::from(h.value));
+        Self(headers.iter().map(field).collect())
+    }
+}
+
+/// The head of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestHead {
+    /// Method, as sent.
+    pub method: String,
+    /// Request target, as sent: visible ASCII.
+    pub target: String,
+    /// Minor HTTP version: 0 or 1.
+    pub minor: u8,
+    /// The fields.
+    pub fields: Fields,
+}
+
+/// The head of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// Status: three digits.
+    pub status: u16,
+    /// Minor HTTP version: 0 or 1.
+    pub minor: u8,
+    /// The fields.
+    pub fields: Fields,
+}
+
+/// Reads request heads.
+#[derive(Debug)]
+pub struct RequestReader(HeadBuffer);
+
+impl RequestReader {
+    /// An empty reader.
+    #[must_use]
+    pub const fn new(limits: HeadLimits) -> Self {
+        Self(HeadBuffer::new(limits, Start::Token))
+    }
+
+    /// Takes the next bytes. Empty lines before the request line are skipped (RFC 9112 §2.2).
+    ///
+    /// # Errors
+    /// The request is to be answered with [`HeadError::status`] and the connection closed; the reader
+    /// is of no further use.
+    pub fn read(&mut self, input: &[u8]) -> Result<Progress<RequestHead>, HeadError> {
+        let Some(used) = self.0.take(input)? else {
+            return Ok(Progress::NeedMore);
+        };
+        let head = parse_request(self.0.head(), self.0.lines)?;
+        self.0.reset();
+        Ok(Progress::Done { head, used })
+    }
+}
+
+/// Reads response heads, interim ones (1xx) included: the caller skips those it does not want.
+#[derive(Debug)]
+pub struct ResponseReader(HeadBuffer);
+
+impl ResponseReader {
+    /// An empty reader.
+    #[must_use]
+    pub const fn new(limits: HeadLimits) -> Self {
+        Self(HeadBuffer::new(limits, Start::Version))
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// The peer does not speak acceptable HTTP/1.1; the connection is of no further use.
+    pub fn read(&mut self, input: &[u8]) -> Result<Progress<ResponseHead>, HeadError> {
+        let Some(used) = self.0.take(input)? else {
+            return Ok(Progress::NeedMore);
+        };
+        let head = parse_response(self.0.head(), self.0.lines)?;
+        self.0.reset();
+        Ok(Progress::Done { head, used })
+    }
+}
+
+/// How a head must begin, so that a stranger's bytes are refused at once and not after 16 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// A method.
+    Token,
+    /// `HTTP/`.
+    Version,
+}
+
+/// Collects one head and finds its end. `searched` never moves back.
+#[derive(Debug)]
+struct HeadBuffer {
+    limits: HeadLimits,
+    start: Start,
+    bytes: Vec<u8>,
+    /// Where the head starts, behind skipped empty lines.
+    head_start: usize,
+    /// Where the line in progress starts.
+    line_start: usize,
+    /// Everything before was searched for line ends.
+    searched: usize,
+    /// Whole lines of the head so far, the start line included.
+    lines: usize,
+    #[cfg(test)]
+    bytes_looked_at: usize,
+}
+
+impl HeadBuffer {
+    const fn new(limits: HeadLimits, start: Start) -> Self {
+        Self {
+            limits,
+            start,
+            bytes: Vec::new(),
+            head_start: 0,
+            line_start: 0,
+            searched: 0,
+            lines: 0,
+            #[cfg(test)]
+            bytes_looked_at: 0,
+        }
+    }
+
+    /// The head without what was skipped before it. Only after [`take`](Self::take) found its end.
+    fn head(&self) -> &[u8] {
+        &self.bytes[self.head_start..self.line_start]
+    }
+
+    fn reset(&mut self) {
+        *self = Self::new(self.limits, self.start);
+    }
+
+    /// Appends input; when the head's end is in it, says how many bytes of the input belong to the head.
+    fn take(&mut self, input: &[u8]) -> Result<Option<usize>, HeadError> {
+        let before = self.bytes.len();
+        let taken = input.len().min(self.limits.bytes_max - before);
+        self.bytes.extend_from_slice(&input[..taken]);
+        while let Some(line_end) = self.next_line_end()? {
+            if line_end && self.lines == 0 && self.start == Start::Token {
+                self.head_start = self.line_start;
+            } else if line_end {
+                return Ok(Some(self.line_start - before));
+            }
+        }
+        self.check_start()?;
+        if taken == input.len() {
+            return Ok(None);
+        }
+        let limit = self.limits.bytes_max;
+        Err(if self.lines == 0 {
+            HeadError::StartLineTooLong { limit }
+        } else {
+            HeadError::TooLong { limit }
+        })
+    }
+
+    /// Moves behind the next whole line and checks it; `Some(true)` for an empty one.
+    fn next_line_end(&mut self) -> Result<Option<bool>, HeadError> {
+        let unsearched = &self.bytes[self.searched..];
+        let found = memchr(b'\n', unsearched);
+        #[cfg(test)]
+        {
+            self.bytes_looked_at += found.map_or(unsearched.len(), |at| at + 1);
+        }
+        let Some(at) = found else {
+            self.searched = self.bytes.len();
+            return Ok(None);
+        };
+        let newline = self.searched + at;
+        let stray = |byte| HeadError::Control {
+            byte,
+            line: self.lines + 1,
+        };
+        let line = &self.bytes[self.line_start..newline];
+        let Some((b'\r', line)) = line.split_last() else {
+            return Err(stray(b'\n'));
+        };
+        if let Some(at) = memchr2(b'\0', b'\r', line) {
+            return Err(stray(line[at]));
+        }
+        let empty = line.is_empty();
+        self.check_start()?;
+        self.searched = newline + 1;
+        self.line_start = self.searched;
+        if !empty {
+            self.lines += 1;
+            if self.lines - 1 > self.limits.fields_max {
+                return Err(HeadError::TooManyFields {
+                    limit: self.limits.fields_max,
+                });
+            }
+        }
+        Ok(Some(empty))
+    }
+
+    fn check_start(&self) -> Result<(), HeadError> {
+        let head = &self.bytes[self.head_start..];
+        let good = match self.start {
+            Start::Token => head
+                .first()
+                .is_none_or(|b| is_token_byte(*b) || matches!(b, b'\r' | b'\n')),
+            Start::Version => {
+                let expected = b"HTTP/";
+                let len = head.len().min(expected.len());
+                head[..len] == expected[..len]
+            }
+        };
+        if good {
+            Ok(())
+        } else {
+            Err(HeadError::NotHttp)
+        }
+    }
+}
+
+fn parse_request(bytes: &[u8], lines: usize) -> Result<RequestHead, HeadError> {
+    let mut headers = vec![httparse::EMPTY_HEADER; lines.saturating_sub(1)];
+    let mut request = httparse::Request::new(&mut headers);
+    let whole = request.parse(bytes).map_err(syntax_fault)?;
+    let (Some(method), Some(target), Some(minor), true) = (
+        request.method,
+        request.path,
+        request.version,
+        whole.is_complete(),
+    ) else {
+        return Err(HeadError::StartLine);
+    };
+    if !target.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(HeadError::StartLine);
+    }
+    let head = RequestHead {
+        method: method.to_owned(),
+        target: target.to_owned(),
+        minor,
+        fields: Fields::from_parsed(request.headers),
+    };
+    check_host(&head)?;
+    Ok(head)
+}
+
+fn parse_response(bytes: &[u8], lines: usize) -> Result<ResponseHead, HeadError> {
+    let mut headers = vec![httparse::EMPTY_HEADER; lines.saturating_sub(1)];
+    let mut response = httparse::Response::new(&mut headers);
+    let whole = response.parse(bytes).map_err(syntax_fault)?;
+    let (Some(status), Some(minor), true) = (response.code, response.version, whole.is_complete())
+    else {
+        return Err(HeadError::StartLine);
+    };
+    if status < 100 {
+        return Err(HeadError::StartLine);
+    }
+    Ok(ResponseHead {
+        status,
+        minor,
+        fields: Fields::from_parsed(response.headers),
+    })
+}
+
+fn syntax_fault(error: httparse::Error) -> HeadError {
+    match error {
+        httparse::Error::Version => HeadError::Version,
+        httparse::Error::Status | httparse::Error::Token => HeadError::StartLine,
+        httparse::Error::HeaderName
+        | httparse::Error::HeaderValue
+        | httparse::Error::NewLine
+        | httparse::Error::TooManyHeaders => HeadError::Field,
+    }
+}
+
+/// RFC 9112 §3.2: one Host in HTTP/1.1, never two. An empty one names nobody we could be.
+fn check_host(head: &RequestHead) -> Result<(), HeadError> {
+    match head.fields.all("host").count() {
+        0 if head.minor == 0 => Ok(()),
+        0 => Err(HeadError::HostMissing),
+        1 => {
+            let host = head.fields.only("host").ok_or(HeadError::HostInvalid)?;
+            uri::split_authority(host).map_err(|_| HeadError::HostInvalid)?;
+            Ok(())
+        }
+        _ => Err(HeadError::HostRepeated),
+    }
+}
+
+/// RFC 9110 §5.6.2: `tchar`.
+fn is_token_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+}
+
+/// Something that must not be written into a head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Method, target, status or reason phrase.
+    StartLine,
+    /// A field name that is no token.
+    Name,
+    /// The value of the named field: a byte outside visible ASCII, space and tab, or a blank at an end.
+    Value(String),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StartLine => f.write_str("start line holds a byte that HTTP does not allow"),
+            Self::Name => f.write_str("field name holds a byte that HTTP does not allow"),
+            Self::Value(name) => {
+                write!(
+                    f,
+                    "value of field {name} holds a byte that HTTP does not allow"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
+
+/// Writes one head. The only way a value gets into a head of ours is [`field`](Self::field).
+#[derive(Debug)]
+pub struct HeadWriter(Vec<u8>);
+
+impl HeadWriter {
+    /// Begins a request.
+    ///
+    /// # Errors
+    /// [`WriteError::StartLine`].
+    pub fn request(method: &str, target: &str) -> Result<Self, WriteError> {
+        let good_method = !method.is_empty() && method.bytes().all(is_token_byte);
+        let good_target = !target.is_empty() && target.bytes().all(|b| b.is_ascii_graphic());
+        if !(good_method && good_target) {
+            return Err(WriteError::StartLine);
+        }
+        Ok(Self(format!("{method} {target} HTTP/1.1\r\n").into_bytes()))
+    }
+
+    /// Begins a response.
+    ///
+    /// # Errors
+    /// [`WriteError::StartLine`].
+    pub fn response(status: u16, reason: &str) -> Result<Self, WriteError> {
+        if !(100..=999).contains(&status) || !is_value(reason) {
+            return Err(WriteError::StartLine);
+        }
+        Ok(Self(format!("HTTP/1.1 {status} {reason}\r\n").into_bytes()))
+    }
+
+    /// Appends a field.
+    ///
+    /// # Errors
+    /// [`WriteError::Name`] or [`WriteError::Value`]; nothing of the head must be sent then.
+    pub fn field(mut self, name: &str, value: &str) -> Result<Self, WriteError> {
+        if name.is_empty() || !name.bytes().all(is_token_byte) {
+            return Err(WriteError::Name);
+        }
+        if !is_value(value) {
+            return Err(WriteError::Value(name.to_owned()));
+        }
+        for part in [name, ": ", value, "\r\n"] {
+            self.0.extend_from_slice(part.as_bytes());
+        }
+        Ok(self)
+    }
+
+    /// Ends the head; a body may be appended to the bytes.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<u8> {
+        self.0.extend_from_slice(b"\r\n");
+        self.0
+    }
+}
+
+/// Blanks at the ends would be lost on the way, so that another value arrives than was sent.
+fn is_value(text: &str) -> bool {
+    let visible = |b: u8| b.is_ascii_graphic() || matches!(b, b' ' | b'\t');
+    text.bytes().all(visible) && text.trim_matches([' ', '\t']).len() == text.len()
+}
