@@ -267,13 +267,14 @@ impl ServerPeer {
         }
     }
 
-    /// A line was longer than `limit` bytes and was skipped.
-    pub fn handle_oversized(&mut self, limit: usize, sink: &mut dyn MessageSink) {
+    /// A message was longer than `limit` bytes and was skipped; `head` is how it began.
+    pub fn handle_oversized(&mut self, head: &[u8], limit: usize, sink: &mut dyn MessageSink) {
         let error = RpcError::new(
             ErrorCode::InvalidRequest,
             format!("message too large: more than the limit of {limit} bytes"),
         );
-        self.refuse(None, &error, None, sink);
+        let id = readable_id(head, &self.scan_limits);
+        self.refuse(id, &error, None, sink);
     }
 
     fn handle_envelope(
