@@ -1,6 +1,7 @@
 //! The OpenClaw Gateway protocol, client side: who we are, where the Gateway is, and the conversation
 //! with it from the challenge to the last reconnect.
 
+mod connect;
 pub mod endpoint;
 pub mod frame;
 pub mod identity;
