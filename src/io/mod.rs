@@ -1,11 +1,347 @@
-//! The event loop.
+//! The event loop: the only place with descriptors, processes, threads and clocks.
+//!
+//! It drives machines that implement [`Driven`](crate::link::Driven). One turn is:
+//!
+//! 1. drain every machine's requests, then write what they left (the program may have spoken to them);
+//! 2. wait for readiness, a deadline, a signal or another thread;
+//! 3. hear in this order: openings, bytes and ends, exits, due deadlines, and drain after each;
+//! 4. write once for every wire that has something to send.
+//!
+//! Readiness is edge-triggered: a descriptor is registered once and remembers what the poll said. A wire
+//! is read until it is dry or has had `turn_bytes_max`; then it waits in the ready list for the next
+//! turn, which does not sleep. A steady exchange costs one wait, one read and one write and allocates
+//! nothing.
 
-pub mod child;
-pub mod host_stdio;
+mod child;
+mod connect;
+mod descriptor;
+mod dispatch;
+mod fault;
+mod host_stdio;
 pub mod identity_files;
 pub mod journal;
-pub mod resolver;
+mod requests;
+mod resolver;
+mod signals;
 pub mod system;
-#[cfg(feature = "tls")]
-pub mod tls;
-pub mod wire;
+#[cfg_attr(not(feature = "tls"), path = "tls_absent.rs")]
+mod tls;
+mod wire;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token, Waker};
+
+use self::child::ChildProcess;
+use self::journal::Journal;
+use self::resolver::Resolver;
+pub use self::signals::HostSignal;
+use self::signals::HostSignals;
+use self::system::SystemClock;
+use self::tls::TlsConfigs;
+use self::wire::{Open, Side, State, Wire};
+use crate::clock::{Deadline, Now, Uptime};
+use crate::ids::WireId;
+use crate::limits::Limits;
+use crate::link::{Driven, IoFault, Signal};
+
+/// A wire of one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    machine: usize,
+    wire: WireId,
+}
+
+/// What a token of the poll stands for.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Wire(Key, Side),
+    Child(usize),
+}
+
+/// A waiting time of the loop's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    /// Accept again after the descriptors had run out.
+    Accept(Key),
+    /// This address has been silent for long enough.
+    Connect(Key),
+    /// Ask whether a child has ended, where no pidfd says so.
+    Child(usize),
+}
+
+/// Something to tell a machine in the next turn.
+#[derive(Debug)]
+enum Notice {
+    Opened,
+    Failed(IoFault),
+}
+
+/// Readiness events taken from the kernel at once; the rest come in the next turn.
+const EVENTS_MAX: usize = 256;
+
+/// Tokens below this are the loop's own.
+const FIRST_TOKEN: usize = 16;
+const WAKER: Token = Token(0);
+const SIGNALS: Token = Token(1);
+const PARENT: Token = Token(2);
+
+/// How long the groups killed at the end may take to be reaped. They are gone at once unless a process
+/// hangs in the kernel, and then nobody can wait for it.
+const REAP_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The event loop. It knows machines by their place in the slice given to [`turn`](EventLoop::turn), so
+/// that order must not change while wires are open.
+///
+/// Dropping it closes all wires, sends SIGKILL to the groups of all children and reaps them.
+pub struct EventLoop {
+    poll: Poll,
+    events: Events,
+    clock: SystemClock,
+    turn_bytes_max: usize,
+    /// The one read buffer; whoever keeps bytes copies them.
+    buffer: Vec<u8>,
+    wires: BTreeMap<Key, Wire>,
+    sources: BTreeMap<usize, Source>,
+    last_token: usize,
+    /// Children by number, until they are reaped.
+    children: BTreeMap<usize, ChildProcess>,
+    /// Wires with something to read, and a second list to take turns with.
+    ready: Vec<(Key, Side)>,
+    reading: Vec<(Key, Side)>,
+    /// Wires with something to write, and a second list to take turns with.
+    dirty: Vec<Key>,
+    flushing: Vec<Key>,
+    /// Children that may have ended.
+    ended: Vec<usize>,
+    notices: VecDeque<(Key, Notice)>,
+    alarms: BTreeSet<(Uptime, Alarm)>,
+    journals: BTreeMap<usize, Journal>,
+    /// A journal's fault that its machine has not heard yet.
+    journal_faults: BTreeMap<usize, IoFault>,
+    resolver: Resolver,
+    tls: TlsConfigs,
+    /// The wire that holds stdin and stdout.
+    host: Option<Key>,
+    host_taken: bool,
+    parent: Option<OwnedFd>,
+    parent_ended: bool,
+    signals: Option<HostSignals>,
+    signals_seen: VecDeque<HostSignal>,
+}
+
+impl EventLoop {
+    /// An idle loop. Its clock starts now.
+    ///
+    /// # Errors
+    /// When the system has no descriptors left.
+    pub fn new(limits: &Limits) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS_MAX),
+            clock: SystemClock::new(),
+            turn_bytes_max: limits.turn_bytes_max,
+            buffer: vec![0; limits.turn_bytes_max],
+            wires: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            last_token: FIRST_TOKEN,
+            children: BTreeMap::new(),
+            ready: Vec::new(),
+            reading: Vec::new(),
+            dirty: Vec::new(),
+            flushing: Vec::new(),
+            ended: Vec::new(),
+            notices: VecDeque::new(),
+            alarms: BTreeSet::new(),
+            journals: BTreeMap::new(),
+            journal_faults: BTreeMap::new(),
+            resolver: Resolver::new(waker),
+            tls: TlsConfigs::default(),
+            host: None,
+            host_taken: false,
+            parent: None,
+            parent_ended: false,
+            signals: None,
+            signals_seen: VecDeque::new(),
+        })
+    }
+
+    /// The present.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// One turn; returns after the first thing that happened. Call it until the program is done, always
+    /// with the same machines in the same order.
+    ///
+    /// # Errors
+    /// When the poll itself fails, which no peer can cause.
+    pub fn turn(&mut self, machines: &mut [&mut dyn Driven]) -> io::Result<()> {
+        let now = self.clock.now();
+        for machine in 0..machines.len() {
+            self.drain(machines, machine, now);
+        }
+        self.flush(machines, now);
+
+        let (timeout, why) = self.sleep(machines);
+        match self.poll.poll(&mut self.events, timeout) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+
+        let now = self.clock.now();
+        if self.events.is_empty() && timeout != Some(Duration::ZERO) {
+            log::trace!("{}: woken for: {why}", now.up);
+        }
+        self.dispatch(machines, now);
+        self.flush(machines, now);
+        Ok(())
+    }
+
+    /// Gives `stream` to the machine as an open wire. Without more it is simply there, as an accepted
+    /// connection is; a machine that asks to open this wire hears `Opened`, whatever it asked for.
+    ///
+    /// # Errors
+    /// When the stream cannot be put into the poll.
+    pub fn adopt(&mut self, machine: usize, wire: WireId, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let key = Key { machine, wire };
+        let token = self.token(Source::Wire(key, Side::Both));
+        let registered = connect::register_socket(self.poll.registry(), token, stream.into());
+        let socket = registered.inspect_err(|_| self.forget(token))?;
+        let open = State::Open(Box::new(Open::duplex(socket)));
+        self.wires
+            .insert(key, Wire::new("local socket".to_owned(), open));
+        Ok(())
+    }
+
+    /// Gives the machine the file that its [`IoRequest::Append`](crate::link::IoRequest::Append)s go to.
+    pub fn set_journal(&mut self, machine: usize, journal: Journal) {
+        self.journals.insert(machine, journal);
+    }
+
+    /// The port a listener was given; `None` while it is not bound.
+    #[must_use]
+    pub fn local_port(&self, machine: usize, wire: WireId) -> Option<u16> {
+        match &self.wires.get(&Key { machine, wire })?.state {
+            State::Listening(l) => Some(l.listener.local_addr().ok()?.port()),
+            State::Resolving(_) | State::Connecting(_) | State::Open(_) => None,
+        }
+    }
+
+    /// From now on SIGTERM, SIGINT and SIGHUP are read by [`take_signal`](EventLoop::take_signal)
+    /// instead of ending the process. One that was ignored when the process started (`nohup`, a
+    /// background job of a script) stays ignored. Without the feature `cli` this does nothing.
+    ///
+    /// # Errors
+    /// When the system has no descriptors left.
+    pub fn watch_signals(&mut self) -> io::Result<()> {
+        if self.signals.is_none() {
+            self.signals = HostSignals::watch(self.poll.registry(), SIGNALS)?;
+        }
+        Ok(())
+    }
+
+    /// The next signal that came; ask after each turn.
+    pub fn take_signal(&mut self) -> Option<HostSignal> {
+        self.signals_seen.pop_front()
+    }
+
+    /// From now on the end of our parent process is the end of stdin, even when another process still
+    /// holds the pipe open. Does nothing for an orphan (parent 1), and on systems without pidfds.
+    ///
+    /// # Errors
+    /// When the system has no descriptors left.
+    pub fn watch_parent(&mut self) -> io::Result<()> {
+        let Some(parent) = rustix::process::getppid() else {
+            return Ok(());
+        };
+        if self.parent.is_some() || parent.as_raw_nonzero().get() == 1 {
+            return Ok(());
+        }
+        let Some(pidfd) = child::pidfd(parent) else {
+            return Ok(());
+        };
+        let source = &mut mio::unix::SourceFd(&std::os::fd::AsRawFd::as_raw_fd(&pidfd));
+        let interest = mio::Interest::READABLE;
+        self.poll.registry().register(source, PARENT, interest)?;
+        self.parent = Some(pidfd);
+        // It may have ended before the pidfd was there; the number was a stranger's then.
+        self.parent_ended = rustix::process::getppid() != Some(parent);
+        Ok(())
+    }
+
+    /// How long to wait, and what for.
+    fn sleep(&self, machines: &[&mut dyn Driven]) -> (Option<Duration>, &'static str) {
+        let lists = self.ready.len() + self.dirty.len() + self.notices.len();
+        if lists > 0 || self.stdin_is_over() {
+            return (Some(Duration::ZERO), "unfinished work");
+        }
+        let alarm = self.alarms.first().map(|(at, alarm)| {
+            let why = match alarm {
+                Alarm::Accept(_) => "accept again",
+                Alarm::Connect(_) => "next address",
+                Alarm::Child(_) => "child exit tick",
+            };
+            Deadline::new(*at, why)
+        });
+        let first = machines
+            .iter()
+            .map(|machine| machine.next_deadline())
+            .fold(alarm, Deadline::earlier);
+        match first {
+            Some(first) => (Some(first.at.since(self.clock.now().up)), first.why),
+            None => (None, "readiness"),
+        }
+    }
+
+    /// A token that was never used before.
+    fn token(&mut self, source: Source) -> Token {
+        self.last_token += 1;
+        self.sources.insert(self.last_token, source);
+        Token(self.last_token)
+    }
+
+    fn forget(&mut self, token: Token) {
+        self.sources.remove(&token.0);
+    }
+}
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        for child in self.children.values() {
+            child.signal(Signal::Kill);
+        }
+        let until = self.clock.now().after(REAP_TIMEOUT);
+        loop {
+            self.children.retain(|_, child| !child.try_reap());
+            let left = until.since(self.clock.now().up);
+            if self.children.is_empty() || left.is_zero() {
+                return;
+            }
+            // The pidfds wake us; where there are none, a short wait does.
+            let wait = left.min(Duration::from_millis(10));
+            if self.poll.poll(&mut self.events, Some(wait)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for EventLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventLoop")
+            .field("wires", &self.wires.len())
+            .field("children", &self.children.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,195 @@
+//! TCP before it is open: addresses tried in order, and listeners.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_tcp_nodelay, socket_error};
+
+use super::descriptor::{Descriptor, Manner, ShortRead};
+use super::fault::{exhausted, fault};
+use crate::link::{FaultKind, IoFault, TlsSpec};
+use crate::secret::Quoted;
+
+/// How long one address may stay silent while there is another one to try. Long enough for a far host,
+/// short enough that a dead IPv6 route leaves most of `gateway_open_timeout` to IPv4.
+pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where a TCP wire is to go.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) tls: Option<TlsSpec>,
+}
+
+impl Target {
+    /// `host:port`, with brackets around an IPv6 literal.
+    pub(super) fn label(&self) -> String {
+        label(&self.host, self.port)
+    }
+}
+
+pub(super) fn label(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{}]:{port}", Quoted(host))
+    } else {
+        format!("{}:{port}", Quoted(host))
+    }
+}
+
+/// A connection attempt and the addresses behind it.
+#[derive(Debug)]
+pub(super) struct Connecting {
+    pub(super) target: Target,
+    pub(super) socket: Descriptor,
+    rest: std::vec::IntoIter<SocketAddr>,
+    tried: Vec<SocketAddr>,
+}
+
+impl Connecting {
+    /// Starts with the first of `addresses` that can be tried at all.
+    pub(super) fn start(
+        registry: &Registry,
+        token: Token,
+        target: Target,
+        addresses: Vec<SocketAddr>,
+    ) -> Result<Self, IoFault> {
+        let mut rest = addresses.into_iter();
+        let mut tried = Vec::new();
+        let none = io::Error::other("it has no address");
+        let socket = attempt(registry, token, &target, &mut rest, &mut tried, none)?;
+        Ok(Self {
+            target,
+            socket,
+            rest,
+            tried,
+        })
+    }
+
+    /// The attempt came to nothing: on to the next address under a new token.
+    pub(super) fn next(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        error: io::Error,
+    ) -> Result<(), IoFault> {
+        let socket = attempt(
+            registry,
+            token,
+            &self.target,
+            &mut self.rest,
+            &mut self.tried,
+            error,
+        )?;
+        std::mem::replace(&mut self.socket, socket).deregister(registry);
+        Ok(())
+    }
+
+    /// Whether another address waits behind this attempt.
+    pub(super) fn has_next(&self) -> bool {
+        self.rest.len() > 0
+    }
+
+    /// `Some` once it is decided: connected, or why not.
+    pub(super) fn outcome(&self) -> Option<io::Result<()>> {
+        if !self.socket.readable && !self.socket.writable {
+            return None;
+        }
+        match socket_error(&self.socket) {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) | Err(e) => return Some(Err(e.into())),
+        }
+        match rustix::net::getpeername(&self.socket) {
+            Ok(_) => Some(Ok(())),
+            Err(Errno::NOTCONN | Errno::INPROGRESS) => None,
+            Err(e) => Some(Err(e.into())),
+        }
+    }
+}
+
+/// Tries addresses until the kernel accepts one; `error` is the reason so far.
+fn attempt(
+    registry: &Registry,
+    token: Token,
+    target: &Target,
+    rest: &mut std::vec::IntoIter<SocketAddr>,
+    tried: &mut Vec<SocketAddr>,
+    error: io::Error,
+) -> Result<Descriptor, IoFault> {
+    let mut last = error;
+    for address in rest.by_ref() {
+        tried.push(address);
+        let fd = TcpStream::connect(address).map(OwnedFd::from);
+        match fd.and_then(|fd| register(registry, token, fd)) {
+            Ok(mut socket) => {
+                // Not connected yet: the poll says when it is decided.
+                socket.writable = false;
+                return Ok(socket);
+            }
+            Err(e) => last = e,
+        }
+        if exhausted(&last) {
+            break;
+        }
+    }
+    let mut what = format!("cannot connect to {}", target.label());
+    if super::resolver::literal(&target.host, target.port).is_none() && !tried.is_empty() {
+        let shown: Vec<String> = tried.iter().map(|a| a.ip().to_string()).collect();
+        what.push_str(&format!(" (tried {})", shown.join(", ")));
+    }
+    Err(fault(FaultKind::Unreachable, &what, &last))
+}
+
+/// Registers a TCP socket of our own for both directions, without Nagle's delay.
+pub(super) fn register(registry: &Registry, token: Token, fd: OwnedFd) -> io::Result<Descriptor> {
+    // Fails on a socket that is already reset; the next read says so in better words.
+    let _ = set_tcp_nodelay(&fd, true);
+    register_socket(registry, token, fd)
+}
+
+/// Registers a stream socket of our own for both directions.
+pub(super) fn register_socket(
+    registry: &Registry,
+    token: Token,
+    fd: OwnedFd,
+) -> io::Result<Descriptor> {
+    let both = Interest::READABLE | Interest::WRITABLE;
+    Descriptor::register(registry, token, fd, Manner::Own, ShortRead::Empties, both)
+}
+
+/// A listener.
+#[derive(Debug)]
+pub(super) struct Listening {
+    pub(super) listener: TcpListener,
+    pub(super) token: Token,
+}
+
+impl Listening {
+    /// Binds an address literal, or `localhost` for 127.0.0.1.
+    pub(super) fn bind(
+        registry: &Registry,
+        token: Token,
+        host: &str,
+        port: u16,
+    ) -> Result<Self, IoFault> {
+        let what = format!("cannot listen on {}", label(host, port));
+        let ip = match host {
+            "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            other => other.parse().map_err(|_| IoFault {
+                kind: FaultKind::Resolve,
+                message: format!("{what}: not an address literal"),
+            })?,
+        };
+        let exhausted = |e: io::Error| fault(FaultKind::Exhausted, &what, &e);
+        let mut listener = TcpListener::bind(SocketAddr::new(ip, port)).map_err(exhausted)?;
+        registry
+            .register(&mut listener, token, Interest::READABLE)
+            .map_err(exhausted)?;
+        Ok(Self { listener, token })
+    }
+}

@@ -1,0 +1,179 @@
+//! One file descriptor in the poll: reads and writes that never block, whoever shares it.
+//!
+//! `O_NONBLOCK` belongs to the open file description, which a descriptor we were given shares with
+//! whoever gave it to us: set there, a shell finds its terminal in non-blocking mode after we are gone.
+//! So there are four manners of going about it, one variant of [`Manner`] each.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendFlags};
+
+/// How to keep a call from blocking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// The open file description is ours alone and in non-blocking mode.
+    Own,
+    /// A socket that others may hold too: each call says `MSG_DONTWAIT`.
+    SharedSocket,
+    /// A blocking pipe or terminal that could not be opened anew (no `/proc`, another user's): one call
+    /// for each time the poll says ready, then the poll is asked again. A read of something readable
+    /// returns what is there; a write of [`ASKED_WRITE_BYTES`] to something writable fits.
+    Asked,
+    /// A file or device that the poll refuses because it is always ready.
+    AlwaysReady,
+}
+
+/// What the kernel promises to take from a writable pipe without blocking. POSIX: `PIPE_BUF` of Linux.
+const ASKED_WRITE_BYTES: usize = 4_096;
+
+/// A descriptor, registered with the poll for as long as it lives in a wire.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    fd: OwnedFd,
+    manner: Manner,
+    interest: Interest,
+    token: Token,
+    /// Whether a read that fills less than it could means that nothing is left. Holds for byte streams
+    /// in the kernel's memory; not for terminals (a line a read) and packet-wise descriptors.
+    short_read_empties: bool,
+    /// The poll has seen the peer's end: a short read no longer stands for "nothing left", because no
+    /// further edge announces the end.
+    peer_done: bool,
+    /// A read may find something.
+    pub(super) readable: bool,
+    /// A write may find room.
+    pub(super) writable: bool,
+}
+
+/// Whether [`Descriptor::read`] may stop at a short read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShortRead {
+    /// A short read has emptied it.
+    Empties,
+    /// Only `EAGAIN` says that nothing is left.
+    SaysNothing,
+}
+
+impl Descriptor {
+    /// Takes `fd` over and registers it. What the poll refuses as always ready becomes
+    /// [`Manner::AlwaysReady`].
+    pub(super) fn register(
+        registry: &Registry,
+        token: Token,
+        fd: OwnedFd,
+        manner: Manner,
+        short_read: ShortRead,
+        interest: Interest,
+    ) -> io::Result<Self> {
+        let mut manner = manner;
+        match registry.register(&mut SourceFd(&fd.as_raw_fd()), token, interest) {
+            Ok(()) => {}
+            // epoll says EPERM and kqueue EINVAL for what never makes anyone wait.
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::PERM | Errno::INVAL)) => {
+                manner = Manner::AlwaysReady;
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(Self {
+            fd,
+            manner,
+            interest,
+            token,
+            short_read_empties: short_read == ShortRead::Empties,
+            peer_done: false,
+            readable: manner == Manner::AlwaysReady,
+            // Most descriptors start writable; the first write finds out.
+            writable: manner != Manner::Asked,
+        })
+    }
+
+    /// Ends the registration; closing alone would not end it while others share the description.
+    pub(super) fn deregister(self, registry: &Registry) {
+        if self.manner != Manner::AlwaysReady {
+            // Fails only for a descriptor that is not registered, which is what is asked for.
+            let _ = registry.deregister(&mut SourceFd(&self.fd.as_raw_fd()));
+        }
+    }
+
+    pub(super) const fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Whether the poll never speaks of it, so that the loop must come back by itself.
+    pub(super) fn always_ready(&self) -> bool {
+        self.manner == Manner::AlwaysReady
+    }
+
+    /// Notes what the poll said.
+    pub(super) fn note(&mut self, event: &mio::event::Event) {
+        let broken = event.is_error() || event.is_read_closed() || event.is_write_closed();
+        self.readable |= event.is_readable() || broken;
+        self.writable |= event.is_writable() || broken;
+        self.peer_done |= broken;
+    }
+
+    /// Reads once; `Ok(0)` is the end. `WouldBlock` clears `readable`, and so does a short read where
+    /// it can.
+    pub(super) fn read(&mut self, registry: &Registry, into: &mut [u8]) -> io::Result<usize> {
+        let asked = into.len();
+        let fd = &self.fd;
+        let got = retry_on_intr(|| match self.manner {
+            Manner::SharedSocket => {
+                rustix::net::recv(fd, &mut *into, RecvFlags::DONTWAIT).map(|(n, _)| n)
+            }
+            Manner::Own | Manner::Asked | Manner::AlwaysReady => rustix::io::read(fd, &mut *into),
+        });
+        match got {
+            Ok(_) if self.manner == Manner::Asked => {
+                self.readable = false;
+                self.ask_again(registry)?;
+            }
+            Ok(n) if n < asked && self.short_read_empties && !self.peer_done => {
+                self.readable = false;
+            }
+            Err(Errno::AGAIN) => self.readable = false,
+            Ok(_) | Err(_) => {}
+        }
+        Ok(got?)
+    }
+
+    /// Writes once; `WouldBlock` clears `writable`.
+    pub(super) fn write(&mut self, registry: &Registry, bytes: &[u8]) -> io::Result<usize> {
+        let fd = &self.fd;
+        let put = retry_on_intr(|| match self.manner {
+            Manner::SharedSocket => {
+                rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+            }
+            Manner::Own | Manner::AlwaysReady => rustix::io::write(fd, bytes),
+            Manner::Asked => rustix::io::write(fd, &bytes[..bytes.len().min(ASKED_WRITE_BYTES)]),
+        });
+        match put {
+            Ok(_) if self.manner == Manner::Asked => {
+                self.writable = false;
+                self.ask_again(registry)?;
+            }
+            Err(Errno::AGAIN) => self.writable = false,
+            Ok(_) | Err(_) => {}
+        }
+        Ok(put?)
+    }
+
+    /// An edge-triggered poll repeats what it knows when the registration is renewed.
+    fn ask_again(&self, registry: &Registry) -> io::Result<()> {
+        registry.reregister(
+            &mut SourceFd(&self.fd.as_raw_fd()),
+            self.token,
+            self.interest,
+        )
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
