@@ -513,7 +513,8 @@ impl Bridge {
             (Some(Asker::Approvals { kind, .. }), Err(error)) => match error {
                 GatewayError::Remote { .. }
                 | GatewayError::TimedOut { .. }
-                | GatewayError::Busy { .. } => {
+                | GatewayError::Busy { .. }
+                | GatewayError::TooLarge { .. } => {
                     let text = error.to_string();
                     self.list_fault(kind, &format!("{}", Quoted(&text)));
                 }
@@ -622,14 +623,22 @@ impl Bridge {
         self.outputs.pop_front()
     }
 
-    /// Ends the bridge: waiting calls are answered `timeout`, calls that need the Gateway with an error,
-    /// later ones are refused.
-    pub fn close(&mut self, _now: Now) {
+    /// The client of this call will make no more: if the call waits for an event it is answered `timeout`
+    /// now, for the event may never come. Any other call goes on. OpenClaw does so at the end of its stdin.
+    pub fn end_wait(&mut self, call: CallId) {
+        if let Some(done) = self.waiters.end(call) {
+            self.answer(done.call, event_result(None, done.dropped));
+        }
+    }
+
+    /// Ends the bridge: waiting calls are answered `timeout`, calls that need the Gateway with an error that
+    /// says `why`, later ones are refused.
+    pub fn close(&mut self, why: &str) {
         self.link = Link::Closed;
         for done in self.waiters.close() {
             self.answer(done.call, event_result(None, done.dropped));
         }
-        for (call, text) in self.steps.close() {
+        for (call, text) in self.steps.close(why) {
             self.answer(call, ToolResult::error(&text));
         }
     }

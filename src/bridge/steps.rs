@@ -474,17 +474,15 @@ impl Steps {
         before != self.held.len() + self.open.len()
     }
 
-    /// Takes out all calls, each with the text of its error.
-    pub(super) fn close(&mut self) -> Vec<(CallId, String)> {
-        let held = std::mem::take(&mut self.held).into_iter().map(|held| {
-            let text = "bridge closed before the gateway was connected".to_owned();
-            (held.call, text)
-        });
+    /// Takes out all calls, each with the text of its error: `why`, and what else is to be known.
+    pub(super) fn close(&mut self, why: &str) -> Vec<(CallId, String)> {
+        let held = std::mem::take(&mut self.held);
+        let held = held.into_iter().map(|held| (held.call, why.to_owned()));
         let open = std::mem::take(&mut self.open)
             .into_values()
             .filter_map(|asker| match asker {
                 Asker::Call { call, step, method } => {
-                    let mut text = format!("bridge closed before the gateway answered {method}");
+                    let mut text = format!("{why}; the gateway had not answered {method}");
                     if matches!(step, Step::Sent) {
                         text.push_str("; the message may have been sent");
                     }

@@ -137,6 +137,12 @@ impl Waiters {
         self.take(|waiter| waiter.until <= now.up)
     }
 
+    /// Takes out one call.
+    pub(super) fn end(&mut self, call: CallId) -> Option<Done> {
+        let dropped = self.waiting.remove(&call)?.wish.dropped;
+        Some(Done { call, dropped })
+    }
+
     /// Takes out all calls.
     pub(super) fn close(&mut self) -> Vec<Done> {
         self.take(|_| true)

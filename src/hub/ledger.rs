@@ -1,1 +1,87 @@
-//! Placeholder.
+//! Where each tool call is. One table answers it, and cancel, disconnect, progress and answer all go
+//! through it, so that a call gets exactly one answer whatever happens around it.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{CallId, PeerId};
+use crate::protocol::server::RequestKey;
+
+/// Who is at work on a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Someone is being asked whether it may run.
+    Gate,
+    /// The channel bridge runs it.
+    Bridge,
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The client that waits for the answer.
+    pub peer: PeerId,
+    /// Its request.
+    pub key: RequestKey,
+    /// Who is at work.
+    pub place: Place,
+}
+
+/// The table. Its size is bounded by the requests that clients may have open.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    calls: BTreeMap<CallId, Entry>,
+    next: CallId,
+}
+
+impl Ledger {
+    /// Enters a call that is about to be shown to the gate.
+    pub fn open(&mut self, peer: PeerId, key: RequestKey) -> CallId {
+        self.next = self.next.next();
+        self.calls.insert(self.next, Entry { peer, key, place: Place::Gate });
+        self.next
+    }
+
+    /// The call went on. Unknown calls are ignored.
+    pub fn moved(&mut self, call: CallId, place: Place) {
+        if let Some(entry) = self.calls.get_mut(&call) {
+            entry.place = place;
+        }
+    }
+
+    /// The call has its answer, or nobody wants one: takes it off the table.
+    pub fn close(&mut self, call: CallId) -> Option<Entry> {
+        self.calls.remove(&call)
+    }
+
+    /// Where a call is.
+    #[must_use]
+    pub fn entry(&self, call: CallId) -> Option<Entry> {
+        self.calls.get(&call).copied()
+    }
+
+    /// The call behind a request.
+    #[must_use]
+    pub fn find(&self, peer: PeerId, key: RequestKey) -> Option<CallId> {
+        let mut calls = self.calls.iter();
+        calls.find(|(_, entry)| entry.peer == peer && entry.key == key).map(|(call, _)| *call)
+    }
+
+    /// The calls of one client, oldest first.
+    #[must_use]
+    pub fn of_peer(&self, peer: PeerId) -> Vec<CallId> {
+        let of_peer = self.calls.iter().filter(|(_, entry)| entry.peer == peer);
+        of_peer.map(|(call, _)| *call).collect()
+    }
+
+    /// How many calls are open.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether no call is open.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+}

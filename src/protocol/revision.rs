@@ -80,12 +80,6 @@ impl Revision {
         !matches!(self, Self::V2024_11_05)
     }
 
-    /// Tools state whether they can run as core tasks (`execution.taskSupport`); later an extension.
-    #[must_use]
-    pub const fn tools_state_task_support(self) -> bool {
-        !matches!(self, Self::V2026_07_28)
-    }
-
     /// Losing the connection on which a request came cancels the request.
     #[must_use]
     pub const fn disconnect_cancels(self) -> bool {
