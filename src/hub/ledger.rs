@@ -37,7 +37,14 @@ impl Ledger {
     /// Enters a call that is about to be shown to the gate.
     pub fn open(&mut self, peer: PeerId, key: RequestKey) -> CallId {
         self.next = self.next.next();
-        self.calls.insert(self.next, Entry { peer, key, place: Place::Gate });
+        self.calls.insert(
+            self.next,
+            Entry {
+                peer,
+                key,
+                place: Place::Gate,
+            },
+        );
         self.next
     }
 
@@ -63,7 +70,9 @@ impl Ledger {
     #[must_use]
     pub fn find(&self, peer: PeerId, key: RequestKey) -> Option<CallId> {
         let mut calls = self.calls.iter();
-        calls.find(|(_, entry)| entry.peer == peer && entry.key == key).map(|(call, _)| *call)
+        calls
+            .find(|(_, entry)| entry.peer == peer && entry.key == key)
+            .map(|(call, _)| *call)
     }
 
     /// The calls of one client, oldest first.

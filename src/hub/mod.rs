@@ -35,7 +35,9 @@ use crate::link::websocket::{CloseReason, ConnectSpec, WebSocketLink, WsLinkEven
 use crate::link::{ChildSpec, Driven, IoEvent, IoRequest};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{CallParams, LogLevel, ToolResult};
-use crate::protocol::server::{Answer, Changing, RequestKey, ServerConfig, ServerEvent, ServerPeer, ServerRequest};
+use crate::protocol::server::{
+    Answer, Changing, RequestKey, ServerConfig, ServerEvent, ServerPeer, ServerRequest,
+};
 
 /// What a hub is made of.
 #[derive(Debug)]
@@ -165,7 +167,10 @@ pub struct Hub {
 
 impl std::fmt::Debug for Hub {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hub").field("peers", &self.peers.len()).field("ledger", &self.ledger).finish_non_exhaustive()
+        f.debug_struct("Hub")
+            .field("peers", &self.peers.len())
+            .field("ledger", &self.ledger)
+            .finish_non_exhaustive()
     }
 }
 
@@ -173,7 +178,14 @@ impl Hub {
     /// A hub that starts to connect to its Gateway and has no client yet.
     #[must_use]
     pub fn new(config: HubConfig, entropy: Box<dyn Entropy>, now: Now) -> Self {
-        let HubConfig { limits, version, gateway, channel_mode, verbose, policy } = config;
+        let HubConfig {
+            limits,
+            version,
+            gateway,
+            channel_mode,
+            verbose,
+            policy,
+        } = config;
         let (policy, hook) = match policy {
             HubPolicy::Open => (Policy::Open, None),
             HubPolicy::Hook(hook) => (Policy::Hook, Some(hook)),
@@ -254,7 +266,15 @@ impl Hub {
         self.next_peer = id.next();
         self.wires.insert(link.wire(), Owner::Downstream(id));
         let peer = ServerPeer::new(self.server.clone());
-        self.peers.insert(id, Downstream { link, peer, closing: false, notifications_dropped: 0 });
+        self.peers.insert(
+            id,
+            Downstream {
+                link,
+                peer,
+                closing: false,
+                notifications_dropped: 0,
+            },
+        );
         self.settle(now);
         id
     }
@@ -284,7 +304,11 @@ impl Hub {
         }
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
             for call in self.ledger.of_peer(peer) {
-                if self.ledger.entry(call).is_some_and(|entry| entry.place == Place::Gate) {
+                if self
+                    .ledger
+                    .entry(call)
+                    .is_some_and(|entry| entry.place == Place::Gate)
+                {
                     self.gate.cancel(call);
                     self.answer(call, &ToolResult::error(&why));
                 }
@@ -307,14 +331,21 @@ impl Hub {
         self.diagnose(Diagnostic::new(
             Level::Error,
             Subject::Bridge,
-            format!("one turn took more than {} steps, limit turn_steps_max; this is a bug", self.limits.turn_steps_max),
+            format!(
+                "one turn took more than {} steps, limit turn_steps_max; this is a bug",
+                self.limits.turn_steps_max
+            ),
         ));
     }
 
     fn step_peers(&mut self, now: Now) -> bool {
         let mut moved = false;
         for id in self.peers.keys().copied().collect::<Vec<_>>() {
-            while let Some(event) = self.peers.get_mut(&id).and_then(|down| down.peer.poll_event()) {
+            while let Some(event) = self
+                .peers
+                .get_mut(&id)
+                .and_then(|down| down.peer.poll_event())
+            {
                 moved = true;
                 self.route_server_event(now, id, event);
             }
@@ -326,7 +357,8 @@ impl Hub {
         match event {
             ServerEvent::Request(request) => self.route_request(now, peer, request),
             ServerEvent::Notification { method, params } => {
-                self.bridge.handle_notification(now, &method, params.as_deref());
+                self.bridge
+                    .handle_notification(now, &method, params.as_deref());
             }
             ServerEvent::Cancelled(key) => {
                 if let Some(call) = self.ledger.find(peer, key) {
@@ -337,11 +369,18 @@ impl Hub {
     }
 
     fn route_request(&mut self, now: Now, peer: PeerId, request: ServerRequest) {
-        let ServerRequest { key, method, params, wants_progress, .. } = request;
+        let ServerRequest {
+            key,
+            method,
+            params,
+            wants_progress,
+            ..
+        } = request;
         match method.as_str() {
             "tools/list" => {
                 if let Some(down) = self.peers.get_mut(&peer) {
-                    down.peer.respond(key, Answer::List(&self.tools), down.link.sink());
+                    down.peer
+                        .respond(key, Answer::List(&self.tools), down.link.sink());
                 }
             }
             "tools/call" => match CallParams::read(params.as_deref()) {
@@ -352,7 +391,14 @@ impl Hub {
         }
     }
 
-    fn route_call(&mut self, now: Now, peer: PeerId, key: RequestKey, params: &CallParams<'_>, wants_progress: bool) {
+    fn route_call(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        key: RequestKey,
+        params: &CallParams<'_>,
+        wants_progress: bool,
+    ) {
         if !Bridge::owns(&params.name) {
             let result = ToolResult::error(&crate::bridge::not_found(&params.name));
             return self.respond(peer, key, Answer::Result(result.as_json()));
@@ -361,7 +407,11 @@ impl Hub {
             let error = RpcError::new(ErrorCode::InternalError, "drawspan is shutting down");
             return self.respond(peer, key, Answer::Error(&error));
         }
-        let caller = self.peers.get(&peer).map_or("", |down| down.peer.client_name()).to_owned();
+        let caller = self
+            .peers
+            .get(&peer)
+            .map_or("", |down| down.peer.client_name())
+            .to_owned();
         let call = ToolCall {
             id: self.ledger.open(peer, key),
             tool: params.name.clone().into_owned(),
@@ -382,7 +432,11 @@ impl Hub {
             }
             Passage::Refused(call, reason) => self.answer(call, &ToolResult::error(&reason)),
             Passage::Ask(call, Question::Person { title, description }) => {
-                self.events.push_back(HubEvent::GateAsked { call, title, description });
+                self.events.push_back(HubEvent::GateAsked {
+                    call,
+                    title,
+                    description,
+                });
             }
             Passage::Ask(call, Question::Hook { input }) => {
                 let Some(hook) = &self.hook else { return };
@@ -390,7 +444,10 @@ impl Hub {
                 let command = hook.command.clone();
                 let wire = self.mint_wire();
                 self.wires.insert(wire, Owner::Hook(call));
-                self.hooks.insert(call, CommandRun::new(wire, command, &input, timeout, &self.limits, now));
+                self.hooks.insert(
+                    call,
+                    CommandRun::new(wire, command, &input, timeout, &self.limits, now),
+                );
             }
         }
     }
@@ -450,15 +507,30 @@ impl Hub {
             moved = true;
             match output {
                 BridgeOutput::Answer { call, result } => self.answer(call, &result),
-                BridgeOutput::Request { ticket, method, params } => {
+                BridgeOutput::Request {
+                    ticket,
+                    method,
+                    params,
+                } => {
                     let id = self.gateway.session.request(now, method, &params);
                     self.gateway.tickets.insert(id, ticket);
                 }
                 BridgeOutput::Notify { method, params } => self.notify_all(method, &params),
-                BridgeOutput::Progress { call, progress, total, message } => {
+                BridgeOutput::Progress {
+                    call,
+                    progress,
+                    total,
+                    message,
+                } => {
                     if let Some(entry) = self.ledger.entry(call) {
                         if let Some(down) = self.peers.get_mut(&entry.peer) {
-                            down.peer.progress(entry.key, progress, total, &message, down.link.sink());
+                            down.peer.progress(
+                                entry.key,
+                                progress,
+                                total,
+                                &message,
+                                down.link.sink(),
+                            );
                         }
                     }
                 }
@@ -473,7 +545,8 @@ impl Hub {
             if down.link.is_backed_up() {
                 down.notifications_dropped += 1;
             } else {
-                down.peer.notify(method, params.to_owned(), down.link.sink());
+                down.peer
+                    .notify(method, params.to_owned(), down.link.sink());
             }
         }
     }
@@ -492,7 +565,12 @@ impl Hub {
 
     fn step_gateway(&mut self, now: Now) -> bool {
         let mut moved = false;
-        while let Some(event) = self.gateway.link.as_mut().and_then(WebSocketLink::poll_event) {
+        while let Some(event) = self
+            .gateway
+            .link
+            .as_mut()
+            .and_then(WebSocketLink::poll_event)
+        {
             moved = true;
             self.route_link_event(now, event);
         }
@@ -522,7 +600,9 @@ impl Hub {
                     | CloseReason::Io(_)
                     | CloseReason::TimedOut { .. } => reason.to_string(),
                 };
-                self.gateway.session.handle_closed(now, &why, reason.code(), entropy);
+                self.gateway
+                    .session
+                    .handle_closed(now, &why, reason.code(), entropy);
                 self.drop_gateway_link();
             }
         }
@@ -535,12 +615,26 @@ impl Hub {
                 let wire = self.mint_wire();
                 self.wires.insert(wire, Owner::Gateway);
                 let connect = self.gateway.connect.clone();
-                self.gateway.link = Some(WebSocketLink::client(wire, connect, &self.limits, &mut *self.entropy, now));
+                self.gateway.link = Some(WebSocketLink::client(
+                    wire,
+                    connect,
+                    &self.limits,
+                    &mut *self.entropy,
+                    now,
+                ));
             }
             SessionOutput::Send(text) => {
-                let full = self.gateway.link.as_mut().and_then(|link| link.send_text(&text).err());
+                let full = self
+                    .gateway
+                    .link
+                    .as_mut()
+                    .and_then(|link| link.send_text(&text).err());
                 if let Some(full) = full {
-                    self.diagnose(Diagnostic::new(Level::Warning, Subject::Gateway, format!("gateway is not reading: {full}")));
+                    self.diagnose(Diagnostic::new(
+                        Level::Warning,
+                        Subject::Gateway,
+                        format!("gateway is not reading: {full}"),
+                    ));
                     if let Some(link) = &mut self.gateway.link {
                         link.abort();
                     }
@@ -593,8 +687,13 @@ impl Hub {
             Level::Warning => LogLevel::Warning,
             Level::Error => LogLevel::Error,
         };
-        for down in self.peers.values_mut().filter(|down| !down.link.is_backed_up()) {
-            down.peer.log(level, "drawspan", &diagnostic.message, down.link.sink());
+        for down in self
+            .peers
+            .values_mut()
+            .filter(|down| !down.link.is_backed_up())
+        {
+            down.peer
+                .log(level, "drawspan", &diagnostic.message, down.link.sink());
         }
         self.events.push_back(HubEvent::Diagnostic(diagnostic));
     }
@@ -613,7 +712,8 @@ impl Hub {
                 down.closing = true;
                 down.peer.end_subscriptions(down.link.sink());
             }
-            if down.link.is_gone() || too_late || (down.closing && down.link.outgoing().is_empty()) {
+            if down.link.is_gone() || too_late || (down.closing && down.link.outgoing().is_empty())
+            {
                 left.push(*id);
             }
         }
@@ -664,7 +764,11 @@ fn server_config(version: &str, mode: ChannelMode, limits: &Limits) -> ServerCon
         capabilities: format!(r#"{{{channel}"tools":{{"listChanged":true}},"logging":{{}}}}"#),
         modern_capabilities: r#"{"tools":{"listChanged":true}}"#.to_owned(),
         instructions: None,
-        changing: Changing { tools: true, prompts: false, resources: false },
+        changing: Changing {
+            tools: true,
+            prompts: false,
+            resources: false,
+        },
         cache_ttl_ms: 300_000,
         limits: limits.clone(),
     }
@@ -719,8 +823,18 @@ impl Driven for Hub {
             Some((_, at)) if !self.finished => Some(Deadline::new(*at, "shutdown limit")),
             _ => None,
         };
-        let link = self.gateway.link.as_ref().and_then(WebSocketLink::next_deadline);
-        let fixed = [ending, link, self.gateway.session.next_deadline(), self.bridge.next_deadline(), self.gate.next_deadline()];
+        let link = self
+            .gateway
+            .link
+            .as_ref()
+            .and_then(WebSocketLink::next_deadline);
+        let fixed = [
+            ending,
+            link,
+            self.gateway.session.next_deadline(),
+            self.bridge.next_deadline(),
+            self.gate.next_deadline(),
+        ];
         let hooks = self.hooks.values().map(CommandRun::next_deadline);
         fixed.into_iter().chain(hooks).fold(None, Deadline::earlier)
     }
@@ -736,8 +850,11 @@ impl Driven for Hub {
 
 impl Hub {
     fn handle_downstream(&mut self, now: Now, id: PeerId, event: IoEvent<'_>) {
-        let Some(Downstream { link, peer, .. }) = self.peers.get_mut(&id) else { return };
-        let mut read = |line: LineEvent<'_>, sink: &mut dyn crate::protocol::MessageSink| match line {
+        let Some(Downstream { link, peer, .. }) = self.peers.get_mut(&id) else {
+            return;
+        };
+        let mut read = |line: LineEvent<'_>, sink: &mut dyn crate::protocol::MessageSink| match line
+        {
             LineEvent::Line(bytes) => peer.handle_message(bytes, sink),
             LineEvent::Oversized { head, limit } => peer.handle_oversized(head, limit, sink),
         };
@@ -754,7 +871,11 @@ impl Hub {
             IoEvent::WriteClosed => link.handle_write_closed(),
             IoEvent::Failed(fault) => {
                 link.handle_write_closed();
-                self.diagnose(Diagnostic::new(Level::Error, Subject::Downstream, fault.message));
+                self.diagnose(Diagnostic::new(
+                    Level::Error,
+                    Subject::Downstream,
+                    fault.message,
+                ));
             }
             IoEvent::Opened | IoEvent::Drained | IoEvent::StderrBytes(_) | IoEvent::Exited(_) => {}
         }

@@ -1,0 +1,589 @@
+//! A small world around one hub, on virtual time: a client on its line wire, and the far end of its
+//! Gateway wire behind real WebSocket framing. Bytes travel in chunks that a seed may cut and delay.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its own part of it"
+)]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use drawspan::bridge::ChannelMode;
+use drawspan::clock::{Now, Uptime};
+use drawspan::entropy::{Entropy, Seeded};
+use drawspan::gateway::endpoint::Credentials;
+use drawspan::gateway::identity::DeviceIdentity;
+use drawspan::gateway::session::SessionConfig;
+use drawspan::hub::{GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome};
+use drawspan::ids::WireId;
+use drawspan::limits::Limits;
+use drawspan::link::websocket::{ConnectSpec, WebSocketLink, WsLinkEvent};
+use drawspan::link::{
+    ChildSpec, Driven, ExitReport, FaultKind, IoEvent, IoFault, IoRequest, OpenSpec,
+};
+use drawspan::secret::Secret;
+
+/// The wall clock of the world shows this when its uptime is zero.
+pub const EPOCH_MS: i64 = 1_796_000_000_000;
+
+/// How bytes travel.
+#[derive(Clone, Debug, Default)]
+pub struct Travel {
+    /// The longest delay of one chunk, in milliseconds.
+    pub delay_ms: u64,
+    /// Whether chunks are cut at random.
+    pub cut: bool,
+}
+
+/// What a world starts with.
+pub struct Setup {
+    pub limits: Limits,
+    pub mode: ChannelMode,
+    pub policy: HubPolicy,
+    pub travel: Travel,
+    pub seed: u64,
+    /// Whether the Gateway accepts connections at the start.
+    pub gateway_up: bool,
+    pub token: Option<&'static str>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            mode: ChannelMode::Auto,
+            policy: HubPolicy::Open,
+            travel: Travel::default(),
+            seed: 1,
+            gateway_up: true,
+            token: Some("TOKEN"),
+        }
+    }
+}
+
+/// One direction of a wire: chunks under way, with the moment of their arrival.
+#[derive(Default)]
+struct Pipe {
+    chunks: VecDeque<(Uptime, Vec<u8>)>,
+    last_at: Uptime,
+}
+
+impl Pipe {
+    fn send(&mut self, now: Now, bytes: &[u8], travel: &Travel, seed: &mut Seeded) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let size = match travel.cut {
+                true => 1 + usize::try_from(seed.below(rest.len() as u64)).expect("below a length"),
+                false => rest.len(),
+            };
+            let delay = seed.below(travel.delay_ms + 1);
+            let at = now.after(Duration::from_millis(delay)).max(self.last_at);
+            self.last_at = at;
+            self.chunks.push_back((at, rest[..size].to_vec()));
+            rest = &rest[size..];
+        }
+    }
+
+    fn receive(&mut self, now: Now) -> Option<Vec<u8>> {
+        self.chunks.front().filter(|(at, _)| *at <= now.up)?;
+        self.chunks.pop_front().map(|(_, bytes)| bytes)
+    }
+
+    fn next(&self) -> Option<Uptime> {
+        self.chunks.front().map(|(at, _)| *at)
+    }
+}
+
+/// What happened at the Gateway's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FarEvent {
+    /// The bridge connected and upgraded.
+    Up,
+    /// It sent this frame.
+    Text(String),
+    /// The connection is over.
+    Closed(String),
+}
+
+struct Far {
+    wire: WireId,
+    link: WebSocketLink,
+    to_hub: Pipe,
+    from_hub: Pipe,
+}
+
+/// What a child does: given how it was started and what it read, what it prints and how it ends. `None` is
+/// a child that hangs.
+pub type Child = Box<dyn FnMut(&ChildSpec, &str) -> Option<(String, ExitReport)>>;
+
+/// See the module page.
+pub struct World {
+    pub hub: Hub,
+    pub now: Now,
+    seed: Seeded,
+    travel: Travel,
+    client_wire: Option<WireId>,
+    client_paused: bool,
+    /// Bytes the client may still take; `None` is all.
+    pub client_appetite: Option<usize>,
+    to_hub: Pipe,
+    from_hub: Pipe,
+    client_buffer: Vec<u8>,
+    /// Lines the client received and nobody has looked at yet.
+    pub client_lines: VecDeque<String>,
+    far: Option<Far>,
+    /// Whether connections to the Gateway are accepted.
+    pub gateway_up: bool,
+    /// When the hub tried to connect.
+    pub connects: Vec<Uptime>,
+    /// What came to the Gateway's end and nobody has looked at yet.
+    pub far_events: VecDeque<FarEvent>,
+    /// Lines for stderr.
+    pub diagnostics: VecDeque<String>,
+    /// Everything else the hub told its program.
+    pub hub_events: VecDeque<HubEvent>,
+    pub finished: Option<Outcome>,
+    child: Option<Child>,
+    children: Vec<(WireId, ChildSpec, String)>,
+    /// Children that were sent a signal.
+    pub signals: usize,
+    /// The most bytes that ever waited to leave towards the client.
+    pub client_backlog_max: usize,
+}
+
+impl World {
+    pub fn new(setup: Setup) -> Self {
+        let now = Now {
+            up: Uptime::ZERO,
+            unix_ms: EPOCH_MS,
+        };
+        let config = HubConfig {
+            version: "0.0.0-test",
+            gateway: GatewayConfig {
+                connect: ConnectSpec {
+                    host: "127.0.0.1".to_owned(),
+                    port: 18_789,
+                    path: "/".to_owned(),
+                    tls: None,
+                },
+                session: SessionConfig {
+                    url_for_log: "ws://127.0.0.1:18789".to_owned(),
+                    loopback: true,
+                    identity: DeviceIdentity::generate(&mut Seeded::new(setup.seed ^ 0x5eed)),
+                    credentials: Credentials {
+                        token: setup.token.map(|token| Secret::new(token.to_owned())),
+                        password: None,
+                    },
+                    stored_token: None,
+                    platform: "linux",
+                    limits: setup.limits.clone(),
+                },
+            },
+            channel_mode: setup.mode,
+            verbose: false,
+            policy: setup.policy,
+            limits: setup.limits,
+        };
+        let entropy: Box<dyn Entropy> = Box::new(Seeded::new(setup.seed));
+        let mut world = Self {
+            hub: Hub::new(config, entropy, now),
+            now,
+            seed: Seeded::new(setup.seed.wrapping_mul(31)),
+            travel: setup.travel,
+            client_wire: None,
+            client_paused: false,
+            client_appetite: None,
+            to_hub: Pipe::default(),
+            from_hub: Pipe::default(),
+            client_buffer: Vec::new(),
+            client_lines: VecDeque::new(),
+            far: None,
+            gateway_up: setup.gateway_up,
+            connects: Vec::new(),
+            far_events: VecDeque::new(),
+            diagnostics: VecDeque::new(),
+            hub_events: VecDeque::new(),
+            finished: None,
+            child: None,
+            children: Vec::new(),
+            signals: 0,
+            client_backlog_max: 0,
+        };
+        world.hub.serve_stdio(now);
+        world.settle();
+        world
+    }
+
+    /// What children do from now on.
+    pub fn on_child(&mut self, child: Child) {
+        self.child = Some(child);
+    }
+
+    /// The client writes one line.
+    pub fn client_says(&mut self, line: &str) {
+        self.client_writes(format!("{line}\n").as_bytes());
+    }
+
+    /// The client writes bytes.
+    pub fn client_writes(&mut self, bytes: &[u8]) {
+        self.to_hub
+            .send(self.now, bytes, &self.travel, &mut self.seed);
+        self.settle();
+    }
+
+    /// The client ends its input; bytes under way arrive before that.
+    pub fn client_ends(&mut self) {
+        while let (Some(at), false) = (self.to_hub.next(), self.client_paused) {
+            self.move_to(at);
+        }
+        if let Some(wire) = self.client_wire {
+            self.hub.handle_io(self.now, wire, IoEvent::Eof);
+        }
+        self.settle();
+    }
+
+    /// The client goes away: nothing is read any more.
+    pub fn client_vanishes(&mut self) {
+        if let Some(wire) = self.client_wire {
+            self.hub.handle_io(self.now, wire, IoEvent::WriteClosed);
+        }
+        self.settle();
+    }
+
+    /// Whether the hub has stopped to read from the client.
+    pub fn client_is_paused(&self) -> bool {
+        self.client_paused
+    }
+
+    /// Whether there is a connection, as far as the Gateway's end knows.
+    pub fn is_connected(&self) -> bool {
+        self.far.is_some()
+    }
+
+    /// The Gateway sends one frame.
+    pub fn gateway_says(&mut self, text: &str) {
+        if let Some(far) = &mut self.far {
+            far.link.send_text(text).expect("the test sends little");
+        }
+        self.settle();
+    }
+
+    /// The Gateway closes the connection.
+    pub fn gateway_closes(&mut self, code: u16, reason: &str) {
+        if let Some(far) = &mut self.far {
+            far.link.close(self.now, Some(code), reason);
+        }
+        self.settle();
+    }
+
+    /// The connection to the Gateway is cut, without a word.
+    pub fn gateway_cut(&mut self) {
+        if let Some(far) = self.far.take() {
+            let message = "connection reset by peer".to_owned();
+            let fault = IoFault {
+                kind: FaultKind::Broken,
+                message,
+            };
+            self.hub
+                .handle_io(self.now, far.wire, IoEvent::Failed(fault));
+        }
+        self.settle();
+    }
+
+    /// Raw bytes from the Gateway's end, past all framing.
+    pub fn gateway_writes(&mut self, bytes: &[u8]) {
+        if let Some(far) = &mut self.far {
+            far.to_hub
+                .send(self.now, bytes, &self.travel, &mut self.seed);
+        }
+        self.settle();
+    }
+
+    /// Time passes; everything that is due happens, in order.
+    pub fn advance(&mut self, ms: u64) {
+        self.advance_to(self.now.up.as_millis() + ms);
+    }
+
+    /// Time passes until `ms` after the start.
+    pub fn advance_to(&mut self, ms: u64) {
+        let end = Uptime::from_millis(ms);
+        while let Some(next) = self.next_moment().filter(|next| *next <= end) {
+            self.move_to(next);
+        }
+        self.move_to(end);
+    }
+
+    /// The next moment at which something happens by itself.
+    pub fn next_moment(&self) -> Option<Uptime> {
+        let hub = self.hub.next_deadline().map(|deadline| deadline.at);
+        let to_hub = self.to_hub.next().filter(|_| !self.client_paused);
+        let mut moments = vec![hub, to_hub, self.from_hub.next()];
+        if let Some(far) = &self.far {
+            let deadline = far.link.next_deadline().map(|deadline| deadline.at);
+            moments.extend([far.to_hub.next(), far.from_hub.next(), deadline]);
+        }
+        moments
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|at| at.max(self.now.up))
+    }
+
+    fn move_to(&mut self, at: Uptime) {
+        let at = at.max(self.now.up);
+        let passed = i64::try_from(at.since(self.now.up).as_millis()).expect("short tests");
+        self.now = Now {
+            up: at,
+            unix_ms: self.now.unix_ms + passed,
+        };
+        if self
+            .hub
+            .next_deadline()
+            .is_some_and(|deadline| deadline.at <= at)
+        {
+            self.hub.handle_timeout(self.now);
+        }
+        if let Some(far) = &mut self.far {
+            far.link.handle_timeout(self.now);
+        }
+        self.settle();
+        let due = self
+            .hub
+            .next_deadline()
+            .filter(|deadline| deadline.at <= at);
+        assert_eq!(due, None, "no deadline is due after a drain");
+    }
+
+    /// Moves bytes until nothing moves at this moment.
+    pub fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            if !(self.drain_hub() | self.carry_client() | self.carry_gateway()) {
+                return;
+            }
+        }
+        panic!("the world does not come to rest");
+    }
+
+    fn drain_hub(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(request) = self.hub.poll_io() {
+            moved = true;
+            self.execute(request);
+        }
+        while let Some(event) = self.hub.poll_event() {
+            moved = true;
+            match event {
+                HubEvent::Diagnostic(line) => self.diagnostics.push_back(line.to_string()),
+                HubEvent::Finished(outcome) => {
+                    assert_eq!(self.finished, None, "finished once");
+                    self.finished = Some(outcome);
+                }
+                HubEvent::GateAsked { .. } | HubEvent::StoreToken(_) | HubEvent::ForgetToken => {
+                    self.hub_events.push_back(event);
+                }
+            }
+        }
+        moved
+    }
+
+    fn execute(&mut self, request: IoRequest) {
+        match request {
+            IoRequest::Open(wire, spec) => self.open(wire, spec),
+            IoRequest::Flush(wire) => self.take_child_input(wire),
+            IoRequest::CloseWrite(wire) => self.run_child(wire),
+            IoRequest::PauseReads(wire, pause) => {
+                if self.client_wire == Some(wire) {
+                    self.client_paused = pause;
+                }
+            }
+            IoRequest::Close(wire) => self.close(wire),
+            IoRequest::Signal(..) => self.signals += 1,
+            IoRequest::Append(_) => panic!("the hub keeps no journal"),
+        }
+    }
+
+    fn open(&mut self, wire: WireId, spec: OpenSpec) {
+        match spec {
+            OpenSpec::HostStdio => {
+                self.client_wire = Some(wire);
+                self.hub.handle_io(self.now, wire, IoEvent::Opened);
+            }
+            OpenSpec::Tcp { host, port, .. } => {
+                self.connects.push(self.now.up);
+                if !self.gateway_up {
+                    let message = format!("{host}:{port}: connection refused");
+                    let fault = IoFault {
+                        kind: FaultKind::Unreachable,
+                        message,
+                    };
+                    return self.hub.handle_io(self.now, wire, IoEvent::Failed(fault));
+                }
+                self.far = Some(Far {
+                    wire,
+                    link: WebSocketLink::server(WireId(0), &Limits::default(), self.now),
+                    to_hub: Pipe::default(),
+                    from_hub: Pipe::default(),
+                });
+                self.hub.handle_io(self.now, wire, IoEvent::Opened);
+            }
+            OpenSpec::Child(spec) => {
+                self.children.push((wire, spec, String::new()));
+                self.hub.handle_io(self.now, wire, IoEvent::Opened);
+            }
+            OpenSpec::Listen { .. } => panic!("the hub does not listen"),
+        }
+    }
+
+    fn close(&mut self, wire: WireId) {
+        if self.client_wire == Some(wire) {
+            self.client_wire = None;
+        }
+        self.children.retain(|(child, ..)| *child != wire);
+        if let Some(mut far) = self.far.take_if(|far| far.wire == wire) {
+            // What the hub sent before it closed has left.
+            while let Some((_, bytes)) = far.from_hub.chunks.pop_front() {
+                far.link.handle_io(self.now, IoEvent::Bytes(&bytes));
+            }
+            far.link.handle_io(self.now, IoEvent::Eof);
+            self.collect_far(&mut far);
+        }
+    }
+
+    fn take_child_input(&mut self, wire: WireId) {
+        let Some((_, _, input)) = self.children.iter_mut().find(|(child, ..)| *child == wire)
+        else {
+            return;
+        };
+        if let Some(out) = self.hub.outgoing(wire) {
+            input.push_str(std::str::from_utf8(out.pending()).expect("JSON"));
+            out.advance(usize::MAX / 2);
+        }
+    }
+
+    fn run_child(&mut self, wire: WireId) {
+        let of_wire = self.children.iter().find(|(child, ..)| *child == wire);
+        let (Some((_, spec, input)), Some(child)) = (of_wire, &mut self.child) else {
+            return;
+        };
+        let Some((printed, exit)) = child(spec, input) else {
+            return;
+        };
+        if !printed.is_empty() {
+            self.hub
+                .handle_io(self.now, wire, IoEvent::Bytes(printed.as_bytes()));
+        }
+        self.hub.handle_io(self.now, wire, IoEvent::Eof);
+        self.hub.handle_io(self.now, wire, IoEvent::Exited(exit));
+    }
+
+    fn carry_client(&mut self) -> bool {
+        let Some(wire) = self.client_wire else {
+            return self.collect_client();
+        };
+        let mut moved = false;
+        if let Some(out) = self.hub.outgoing(wire).filter(|out| !out.is_empty()) {
+            self.client_backlog_max = self.client_backlog_max.max(out.len());
+            let size = self.client_appetite.unwrap_or(usize::MAX).min(out.len());
+            self.from_hub.send(
+                self.now,
+                &out.pending()[..size],
+                &self.travel,
+                &mut self.seed,
+            );
+            out.advance(size);
+            moved = size > 0;
+            let drained = out.is_empty();
+            if let Some(appetite) = &mut self.client_appetite {
+                *appetite -= size;
+            }
+            if drained {
+                self.hub.handle_io(self.now, wire, IoEvent::Drained);
+            }
+        }
+        moved |= self.collect_client();
+        if self.client_paused {
+            return moved;
+        }
+        // One chunk at a time, so that a pause takes effect before the next.
+        if let Some(bytes) = self.to_hub.receive(self.now) {
+            self.hub.handle_io(self.now, wire, IoEvent::Bytes(&bytes));
+            moved = true;
+        }
+        moved
+    }
+
+    fn collect_client(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(bytes) = self.from_hub.receive(self.now) {
+            self.client_buffer.extend_from_slice(&bytes);
+            moved = true;
+        }
+        while let Some(end) = self.client_buffer.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.client_buffer.drain(..=end).collect();
+            let line = String::from_utf8(line).expect("what the hub writes is UTF-8");
+            self.client_lines.push_back(line.trim_end().to_owned());
+        }
+        moved
+    }
+
+    fn carry_gateway(&mut self) -> bool {
+        let Some(mut far) = self.far.take() else {
+            return false;
+        };
+        let mut moved = false;
+        if let Some(out) = self.hub.outgoing(far.wire).filter(|out| !out.is_empty()) {
+            far.from_hub
+                .send(self.now, out.pending(), &self.travel, &mut self.seed);
+            out.advance(usize::MAX / 2);
+            self.hub.handle_io(self.now, far.wire, IoEvent::Drained);
+            moved = true;
+        }
+        while let Some(bytes) = far.from_hub.receive(self.now) {
+            far.link.handle_io(self.now, IoEvent::Bytes(&bytes));
+            moved = true;
+        }
+        moved |= self.collect_far(&mut far);
+        let mut over = false;
+        while let Some(request) = far.link.poll_io() {
+            over |= matches!(request, IoRequest::Close(_));
+            moved = true;
+        }
+        let out = far.link.outgoing();
+        if !out.is_empty() {
+            far.to_hub
+                .send(self.now, out.pending(), &self.travel, &mut self.seed);
+            out.advance(usize::MAX / 2);
+            moved = true;
+        }
+        while let Some(bytes) = far.to_hub.receive(self.now) {
+            self.hub
+                .handle_io(self.now, far.wire, IoEvent::Bytes(&bytes));
+            moved = true;
+        }
+        if over {
+            while let Some((_, bytes)) = far.to_hub.chunks.pop_front() {
+                self.hub
+                    .handle_io(self.now, far.wire, IoEvent::Bytes(&bytes));
+            }
+            self.hub.handle_io(self.now, far.wire, IoEvent::Eof);
+            return true;
+        }
+        self.far = Some(far);
+        moved
+    }
+
+    fn collect_far(&mut self, far: &mut Far) -> bool {
+        let mut moved = false;
+        while let Some(event) = far.link.poll_event() {
+            moved = true;
+            self.far_events.push_back(match event {
+                WsLinkEvent::Up => FarEvent::Up,
+                WsLinkEvent::Text(text) => FarEvent::Text(text),
+                WsLinkEvent::Closed(reason) => FarEvent::Closed(reason.to_string()),
+            });
+        }
+        moved
+    }
+}
