@@ -12,7 +12,8 @@ use rustix::net::sockopt::{set_tcp_nodelay, socket_error};
 
 use super::descriptor::{Descriptor, Manner, ShortRead};
 use super::fault::{exhausted, fault};
-use crate::link::{FaultKind, IoFault, TlsSpec};
+use super::tls::TlsSession;
+use crate::link::{FaultKind, IoFault};
 use crate::secret::Quoted;
 
 /// How long one address may stay silent while there is another one to try. Long enough for a far host,
@@ -24,7 +25,8 @@ pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Target {
     pub(super) host: String,
     pub(super) port: u16,
-    pub(super) tls: Option<TlsSpec>,
+    /// Made before anything else, so that a missing CA file costs no connection.
+    pub(super) tls: Option<Box<TlsSession>>,
 }
 
 impl Target {

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use mio::Token;
+use rustix::io::Errno;
 
 use super::connect::{ATTEMPT_TIMEOUT, register};
 use super::fault::{exhausted, fault, words};
@@ -234,21 +235,10 @@ impl EventLoop {
             self.wires.insert(key, wire);
             return;
         };
-        let (target, socket) = (connecting.target, connecting.socket);
-        let mut open = Open::duplex(socket);
-        if let Some(spec) = &target.tls {
-            match self.tls.session(spec, &target.host, &wire.label) {
-                Ok(session) => {
-                    open.tls = Some(Box::new(session));
-                    open.told = false;
-                }
-                Err(fault) => {
-                    self.insert(key, wire.label, State::Open(Box::new(open)));
-                    self.fail_later(key, fault);
-                    return;
-                }
-            }
-        } else {
+        let mut open = Open::duplex(connecting.socket);
+        open.tls = connecting.target.tls;
+        open.told = open.tls.is_none();
+        if open.told {
             self.notices.push_back((key, Notice::Opened));
         }
         self.insert(key, wire.label, State::Open(Box::new(open)));
@@ -408,7 +398,7 @@ impl EventLoop {
             return;
         };
         // A terminal that has gone away says EIO; so does the stderr of a child whose reader failed.
-        let hung_up = rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::IO);
+        let hung_up = Errno::from_io_error(error) == Some(Errno::IO);
         if side == Side::Stderr || (self.host == Some(key) && hung_up) {
             self.end_input(machines, now, key, side);
             return;
@@ -525,27 +515,28 @@ impl EventLoop {
         }
         let waited = open.undrained || !out.is_empty();
         let registry = self.poll.registry();
-        let flushed = if open.output_hung {
-            Flushed::Closed
-        } else {
-            match open.write(registry, out, TURN_WRITE_BYTES) {
-                Flushed::All if close_write && open.told => open.finish_write(registry),
-                other => other,
-            }
+        let written = match open.write(registry, out, TURN_WRITE_BYTES) {
+            Ok(Flushed::All) if close_write && open.told => open.finish_write(registry),
+            other => other,
         };
-        open.undrained = waited && matches!(flushed, Flushed::Blocked | Flushed::More);
-        match flushed {
-            Flushed::All if waited && open.told => {
+        open.undrained = waited && matches!(written, Ok(Flushed::Blocked | Flushed::More));
+        match written {
+            Ok(Flushed::All) if waited && open.told => {
                 self.hear(machines, now, key, IoEvent::Drained);
             }
-            Flushed::All | Flushed::Blocked => {}
-            Flushed::More => self.mark_dirty(key),
-            Flushed::Closed => {
+            Ok(Flushed::All | Flushed::Blocked) => {}
+            Ok(Flushed::More) => self.mark_dirty(key),
+            Err(error) if peer_stopped_reading(&error) && !open.told => {
+                // A server that refuses the handshake says why before it goes.
+                open.look_again();
+                self.mark_ready(key, Side::Both);
+            }
+            Err(error) if peer_stopped_reading(&error) => {
                 out.clear();
                 open.drop_output(registry);
                 self.hear(machines, now, key, IoEvent::WriteClosed);
             }
-            Flushed::Broken(error) => {
+            Err(error) => {
                 let to = if self.host == Some(key) {
                     "stdout"
                 } else {
@@ -556,6 +547,14 @@ impl EventLoop {
             }
         }
     }
+}
+
+/// Errors of a write that say nothing of the other direction.
+fn peer_stopped_reading(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::PIPE | Errno::CONNRESET)
+    )
 }
 
 impl Wire {

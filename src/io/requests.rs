@@ -10,7 +10,7 @@ use super::descriptor::{Descriptor, Manner, ShortRead};
 use super::wire::{Open, Side, State, Wire};
 use super::{Alarm, EventLoop, Key, Notice, Source, child, connect, host_stdio, resolver};
 use crate::clock::Now;
-use crate::link::{ChildSpec, Driven, FaultKind, IoFault, IoRequest, OpenSpec};
+use crate::link::{ChildSpec, Driven, FaultKind, IoFault, IoRequest, OpenSpec, TlsSpec};
 
 /// How often a child is asked whether it has ended, where no pidfd says so.
 const CHILD_TICK: std::time::Duration = std::time::Duration::from_millis(25);
@@ -113,9 +113,7 @@ impl EventLoop {
         }
         let opened = match spec {
             OpenSpec::HostStdio => self.open_host(key),
-            OpenSpec::Tcp { host, port, tls } => {
-                self.open_tcp(key, now, Target { host, port, tls })
-            }
+            OpenSpec::Tcp { host, port, tls } => self.open_tcp(key, now, host, port, tls),
             OpenSpec::Listen { host, port } => self.open_listener(key, &host, port),
             OpenSpec::Child(spec) => self.open_child(key, now, &spec),
         };
@@ -171,12 +169,29 @@ impl EventLoop {
         Ok(())
     }
 
-    fn open_tcp(&mut self, key: Key, now: Now, target: Target) -> Result<(), IoFault> {
-        match resolver::literal(&target.host, target.port) {
+    fn open_tcp(
+        &mut self,
+        key: Key,
+        now: Now,
+        host: String,
+        port: u16,
+        tls: Option<TlsSpec>,
+    ) -> Result<(), IoFault> {
+        let label = connect::label(&host, port);
+        let session = match tls {
+            Some(spec) => Some(Box::new(self.tls.session(&spec, &host, &label)?)),
+            None => None,
+        };
+        let target = Target {
+            host,
+            port,
+            tls: session,
+        };
+        match resolver::literal(&target.host, port) {
             Some(address) => self.connect(key, now, target, vec![address]),
             None => {
-                self.resolver.ask(key, &target.host, target.port)?;
-                self.insert(key, target.label(), State::Resolving(target));
+                self.resolver.ask(key, &target.host, port)?;
+                self.insert(key, label, State::Resolving(target));
                 Ok(())
             }
         }

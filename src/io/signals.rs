@@ -77,8 +77,7 @@ impl HostSignals {
         Ok(None)
     }
 
-    pub(super) fn pending(&mut self) -> impl Iterator<Item = HostSignal> {
-        let none: Option<HostSignal> = match *self {};
-        none.into_iter()
+    pub(super) fn pending(&mut self) -> std::option::IntoIter<HostSignal> {
+        match *self {}
     }
 }

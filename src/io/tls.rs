@@ -99,20 +99,20 @@ fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
 }
 
 fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
-    use rustls::pki_types::pem::Error;
+    use rustls::pki_types::pem;
 
     let name = path.to_string_lossy();
     let complain = |why: String| format!("CA file {}: {why}", Quoted(&name));
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|e| match e {
-        Error::Io(e) => complain(words(&e)),
-        other => complain(other.to_string()),
-    })?;
+    let unreadable = |error: pem::Error| {
+        if let pem::Error::Io(e) = &error {
+            return complain(words(e));
+        }
+        complain(error.to_string())
+    };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
     let mut found = 0_u32;
     for certificate in certificates {
-        let certificate = certificate.map_err(|e| match e {
-            Error::Io(e) => complain(words(&e)),
-            other => complain(other.to_string()),
-        })?;
+        let certificate = certificate.map_err(unreadable)?;
         roots.add(certificate).map_err(|e| complain(explain(&e)))?;
         found += 1;
     }
@@ -183,35 +183,35 @@ impl TlsSession {
         socket: &mut Descriptor,
         out: &mut OutBuf,
         bytes_max: usize,
-    ) -> Flushed {
+    ) -> io::Result<Flushed> {
         let mut left = bytes_max;
         loop {
             while self.connection.wants_write() {
                 if !socket.writable {
-                    return Flushed::Blocked;
+                    return Ok(Flushed::Blocked);
                 }
                 match self.connection.write_tls(&mut Through { registry, socket }) {
-                    Ok(0) => return Flushed::Broken(io::ErrorKind::WriteZero.into()),
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                     Ok(_) => {}
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(e) => return Flushed::Broken(e),
+                    Err(e) => return Err(e),
                 }
             }
             if out.is_empty() {
-                return Flushed::All;
+                return Ok(Flushed::All);
             }
             if self.connection.is_handshaking() {
-                return Flushed::Blocked;
+                return Ok(Flushed::Blocked);
             }
             if left == 0 {
-                return Flushed::More;
+                return Ok(Flushed::More);
             }
             match self.connection.writer().write(out.pending()) {
                 Ok(n) => {
                     out.advance(n);
                     left = left.saturating_sub(n);
                 }
-                Err(e) => return Flushed::Broken(e),
+                Err(e) => return Err(e),
             }
         }
     }
@@ -246,24 +246,26 @@ impl Write for Through<'_> {
 
 /// The usual reasons in words a person can act on; the rest as rustls puts it.
 fn explain(error: &rustls::Error) -> String {
-    if let rustls::Error::InvalidCertificate(reason) = error {
-        let said = match reason {
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "the server's certificate has expired"
-            }
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "the server's certificate is not valid yet"
-            }
-            CertificateError::UnknownIssuer => {
-                "the server's certificate comes from no authority we trust"
-            }
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "the server's certificate is for another name"
-            }
-            CertificateError::Revoked => "the server's certificate has been revoked",
-            _ => return error.to_string(),
-        };
-        return said.to_owned();
-    }
-    error.to_string()
+    use CertificateError as Bad;
+
+    let rustls::Error::InvalidCertificate(reason) = error else {
+        return error.to_string();
+    };
+    let said = if matches!(reason, Bad::Expired | Bad::ExpiredContext { .. }) {
+        "has expired"
+    } else if matches!(reason, Bad::NotValidYet | Bad::NotValidYetContext { .. }) {
+        "is not valid yet"
+    } else if matches!(
+        reason,
+        Bad::NotValidForName | Bad::NotValidForNameContext { .. }
+    ) {
+        "is for another name"
+    } else if matches!(reason, Bad::UnknownIssuer) {
+        "comes from no authority we trust"
+    } else if matches!(reason, Bad::Revoked) {
+        "has been revoked"
+    } else {
+        return error.to_string();
+    };
+    format!("the server's certificate {said}")
 }

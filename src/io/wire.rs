@@ -91,7 +91,7 @@ pub(super) enum Got {
 }
 
 /// What a flush came to.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
     /// Nothing is left.
     All,
@@ -99,10 +99,6 @@ pub(super) enum Flushed {
     Blocked,
     /// There is more and there may be room, but others are to have their turn.
     More,
-    /// The peer takes no more, ever.
-    Closed,
-    /// It broke.
-    Broken(io::Error),
 }
 
 impl Wire {
@@ -230,29 +226,14 @@ impl Open {
         registry: &Registry,
         out: &mut OutBuf,
         bytes_max: usize,
-    ) -> Flushed {
-        let flushed = self.write_some(registry, out, bytes_max);
-        match flushed {
-            Flushed::Broken(e)
-                if matches!(
-                    Errno::from_io_error(&e),
-                    Some(Errno::PIPE | Errno::CONNRESET)
-                ) =>
-            {
-                Flushed::Closed
-            }
-            other => other,
-        }
-    }
-
-    fn write_some(&mut self, registry: &Registry, out: &mut OutBuf, bytes_max: usize) -> Flushed {
+    ) -> io::Result<Flushed> {
         let descriptor = if self.duplex {
             &mut self.input
         } else {
             &mut self.output
         };
-        let Some(descriptor) = descriptor else {
-            return Flushed::Closed;
+        let Some(descriptor) = descriptor.as_mut().filter(|_| !self.output_hung) else {
+            return Err(Errno::PIPE.into());
         };
         if let Some(tls) = &mut self.tls {
             return tls.write(registry, descriptor, out, bytes_max);
@@ -260,35 +241,35 @@ impl Open {
         let mut left = bytes_max;
         while !out.is_empty() {
             if !descriptor.writable {
-                return Flushed::Blocked;
+                return Ok(Flushed::Blocked);
             }
             if left == 0 {
-                return Flushed::More;
+                return Ok(Flushed::More);
             }
             match descriptor.write(registry, out.pending()) {
-                Ok(0) => return Flushed::Broken(io::ErrorKind::WriteZero.into()),
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     out.advance(n);
                     left = left.saturating_sub(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Flushed::Broken(e),
+                Err(e) => return Err(e),
             }
         }
-        Flushed::All
+        Ok(Flushed::All)
     }
 
     /// Ends our direction: everything has left. `Blocked` while a TLS farewell waits for room.
-    pub(super) fn finish_write(&mut self, registry: &Registry) -> Flushed {
+    pub(super) fn finish_write(&mut self, registry: &Registry) -> io::Result<Flushed> {
         if let (Some(tls), Some(socket)) = (&mut self.tls, &mut self.input) {
             tls.close();
-            match tls.write(registry, socket, &mut OutBuf::new(), usize::MAX) {
-                Flushed::All => {}
-                other => return other,
+            let flushed = tls.write(registry, socket, &mut OutBuf::new(), usize::MAX)?;
+            if flushed != Flushed::All {
+                return Ok(flushed);
             }
         }
         self.drop_output(registry);
-        Flushed::All
+        Ok(Flushed::All)
     }
 
     /// Lets go of the direction towards the peer; of a socket by shutting it down.
