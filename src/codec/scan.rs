@@ -15,6 +15,8 @@ mod names;
 mod reader;
 mod text;
 
+use std::ops::Range;
+
 pub use self::error::ScanError;
 use self::names::Names;
 use self::reader::{Fault, Reader, Span};
@@ -178,54 +180,63 @@ pub fn readable_id<'a>(bytes: &'a [u8], limits: &ScanLimits) -> Option<&'a str> 
     let mut reader = Reader::new(bytes, usize::MAX);
     reader.skip_space();
     if reader.peek() != Some(b'[') {
-        return object_id(bytes, &mut reader, limits);
+        return object_id(bytes, &mut reader, limits).ok()?;
     }
     reader.open_array().ok()?;
     let mut first = true;
     while reader.next_element(first).ok()? {
         first = false;
-        if reader.peek() == Some(b'{') {
-            if let Some(id) = object_id(bytes, &mut reader, limits) {
-                return Some(id);
-            }
-        } else {
+        if reader.peek() != Some(b'{') {
             reader.value().ok()?;
+        } else if let Some(id) = object_id(bytes, &mut reader, limits).ok()? {
+            return Some(id);
         }
     }
     None
 }
 
-fn object_id<'a>(bytes: &'a [u8], reader: &mut Reader<'a>, limits: &ScanLimits) -> Option<&'a str> {
-    if reader.peek() != Some(b'{') {
-        return None;
-    }
-    reader.open_object().ok()?;
+/// The usable id of the object at `reader`, which is moved behind it unless it is damaged before an id is found.
+fn object_id<'a>(
+    bytes: &'a [u8],
+    reader: &mut Reader<'a>,
+    limits: &ScanLimits,
+) -> Result<Option<&'a str>, Fault> {
     let mut found = None;
-    let mut first = true;
-    while let Ok(Some(Span {
-        start,
-        end,
-        escaped,
-    })) = reader.next_member(first)
-    {
-        first = false;
-        let is_id = std::str::from_utf8(&bytes[start..end])
-            .is_ok_and(|name| Text::new(name, escaped).is("id"));
-        let from = reader.at();
-        if reader.value().is_err() {
-            break;
+    let mut names = 0;
+    let damage = each_member(reader, |name, value, whole| {
+        let is_id = std::str::from_utf8(&bytes[name.start..name.end])
+            .is_ok_and(|text| Text::new(text, name.escaped).is("id"));
+        if is_id {
+            names += 1;
+            found = whole.then_some(value);
         }
-        // What no delimiter follows may have been cut short.
-        let whole = matches!(
-            reader.peek(),
-            Some(b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r')
-        );
-        if is_id && (!whole || found.replace(from..reader.at()).is_some()) {
-            return None;
+    });
+    match (names, found) {
+        (1, Some(value)) => {
+            let raw = std::str::from_utf8(&bytes[value]).ok();
+            Ok(raw.filter(|raw| usable_id(raw, limits.id_bytes_max)))
         }
+        _ => damage.map(|()| None),
     }
-    let raw = std::str::from_utf8(&bytes[found?]).ok()?;
-    usable_id(raw, limits.id_bytes_max).then_some(raw)
+}
+
+/// Moves through an object and tells each member: its name, where its value is, and whether the value is whole,
+/// which one is not that the end of the bytes may have cut.
+fn each_member(
+    reader: &mut Reader<'_>,
+    mut tell: impl FnMut(Span, Range<usize>, bool),
+) -> Result<(), Fault> {
+    reader.open_object()?;
+    let mut first = true;
+    while let Some(name) = reader.next_member(first)? {
+        first = false;
+        let from = reader.at();
+        reader.value()?;
+        let next = reader.peek();
+        let whole = matches!(next, Some(b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r'));
+        tell(name, from..reader.at(), whole);
+    }
+    Ok(())
 }
 
 /// The members of an object that was validated before, in order, each with its name and raw value. Anything
@@ -711,7 +722,7 @@ mod tests {
 
     #[test]
     fn the_id_of_a_damaged_message_is_found_where_it_can_be() {
-        let found: [(&[u8], Option<&str>); 14] = [
+        let found: [(&[u8], Option<&str>); 16] = [
             (b"{\"id\":2,\"result\":{\"t\":\"caf\xe9\"}}", Some("2")),
             (
                 b"{\"result\":{\"t\":\"caf\xe9\"},\"id\":\"x\"}",
@@ -722,6 +733,8 @@ mod tests {
             (b"{\"id\":5,\"a\":[[[[[[[[[[]]]]]]]]]]}", Some("5")),
             (b"{\"a\":[[[[[[[[[[]]]]]]]]]],\"id\":6}", Some("6")),
             (b"[7,{\"id\":null},{\"id\":8},{\"id\":9}]", Some("8")),
+            (b"[{\"id\":1,\"id\":2},{\"id\":3}]", Some("3")),
+            (b"[{\"a\":1,,{\"id\":5}]", None),
             (b"{\"id\":1,\"id\":2}", None),
             (b"{\"id\":1.5,\"a\":", None),
             (b"{\"id\":12", None),

@@ -203,6 +203,10 @@ impl<'a> Reader<'a> {
     }
 
     fn open(&mut self, object: bool) -> Result<(), Fault> {
+        let opening = if object { b'{' } else { b'[' };
+        if self.peek() != Some(opening) {
+            return Err(self.fault(What::Value));
+        }
         if self.nesting.depth >= self.nesting.depth_max {
             return Err(self.fault(What::TooDeep));
         }
