@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput};
 use drawspan::codec::jsonrpc::{Message, classify, write_result};
 use drawspan::codec::lines::{LineDecoder, LineEvent};
 use drawspan::codec::scan::{ScanLimits, Scanned, scan};
@@ -122,5 +122,8 @@ fn codec(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, codec);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    codec(&mut criterion);
+    criterion.final_summary();
+}

@@ -40,7 +40,7 @@ fn a_thousand_messages_in_steady_state_allocate_nothing() {
     let stream = format!("{REQUEST}\n").repeat(1000).into_bytes();
     // Chunks that cut most messages, and every place of one in turn.
     let step = 3 * REQUEST.len() + 11;
-    let mut turn = |lines: &mut LineDecoder, out: &mut OutBuf| {
+    let turn = |lines: &mut LineDecoder, out: &mut OutBuf| {
         let mut served = 0;
         for chunk in stream.chunks(step) {
             served += serve(lines, out, &limits, chunk);

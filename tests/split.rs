@@ -271,7 +271,11 @@ fn expanded(event: &Value) -> Value {
                     .expect("events are text")
                     .into()
             }
-            same => same.clone(),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => value.clone(),
         };
         (name.clone(), value)
     });
