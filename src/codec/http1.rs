@@ -324,7 +324,6 @@ impl HeadBuffer {
                 return Ok(Some(self.line_start - before));
             }
         }
-        self.check_start()?;
         if taken == input.len() {
             return Ok(None);
         }
@@ -338,6 +337,7 @@ impl HeadBuffer {
 
     /// Moves behind the next whole line and checks it; `Some(true)` for an empty one.
     fn next_line_end(&mut self) -> Result<Option<bool>, HeadError> {
+        self.check_start()?;
         let unsearched = &self.bytes[self.searched..];
         let found = memchr(b'\n', unsearched);
         #[cfg(test)]
@@ -361,7 +361,6 @@ impl HeadBuffer {
             return Err(stray(line[at]));
         }
         let empty = line.is_empty();
-        self.check_start()?;
         self.searched = newline + 1;
         self.line_start = self.searched;
         if !empty {
@@ -555,4 +554,324 @@ impl HeadWriter {
 fn is_value(text: &str) -> bool {
     let visible = |b: u8| b.is_ascii_graphic() || matches!(b, b' ' | b'\t');
     text.bytes().all(visible) && text.trim_matches([' ', '\t']).len() == text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::entropy::Seeded;
+
+    /// What a reader made of some bytes, in the words of a fixture.
+    fn outcome<T: std::fmt::Debug>(
+        mut read: impl FnMut(&[u8]) -> Result<Progress<T>, HeadError>,
+        show: impl Fn(&T) -> Vec<String>,
+        bytes: &[u8],
+        cuts: &[usize],
+    ) -> Vec<String> {
+        let mut from = 0;
+        for to in cuts.iter().copied().chain([bytes.len()]) {
+            match read(&bytes[from..to]) {
+                Ok(Progress::NeedMore) => from = to,
+                Ok(Progress::Done { head, used }) => {
+                    let mut shown = show(&head);
+                    shown.push(format!("rest {:?}", &bytes[from + used..]));
+                    return shown;
+                }
+                Err(error) => return vec![format!("{} {error}", error.status())],
+            }
+        }
+        vec!["more".to_owned()]
+    }
+
+    fn shown_fields(fields: &Fields) -> impl Iterator<Item = String> {
+        fields
+            .iter()
+            .map(|(name, value)| format!("{name}: {value:?}"))
+    }
+
+    fn read_request(bytes: &[u8], cuts: &[usize], limits: HeadLimits) -> Vec<String> {
+        let mut reader = RequestReader::new(limits);
+        let show = |head: &RequestHead| {
+            let RequestHead {
+                method,
+                target,
+                minor,
+                fields,
+            } = head;
+            let line = format!("{method} {target} {minor}");
+            std::iter::once(line).chain(shown_fields(fields)).collect()
+        };
+        outcome(|input| reader.read(input), show, bytes, cuts)
+    }
+
+    fn read_response(bytes: &[u8], cuts: &[usize], limits: HeadLimits) -> Vec<String> {
+        let mut reader = ResponseReader::new(limits);
+        let show = |head: &ResponseHead| {
+            let line = format!("{} {}", head.status, head.minor);
+            std::iter::once(line)
+                .chain(shown_fields(&head.fields))
+                .collect()
+        };
+        outcome(|input| reader.read(input), show, bytes, cuts)
+    }
+
+    fn unhex(text: &str) -> Vec<u8> {
+        let byte = |i| u8::from_str_radix(&text[i..i + 2], 16).expect("hex digits");
+        (0..text.len()).step_by(2).map(byte).collect()
+    }
+
+    fn bytes_of(value: &Value, plain: &str, hex: &str) -> Vec<u8> {
+        match (value[plain].as_str(), value[hex].as_str()) {
+            (Some(text), None) => text.as_bytes().to_vec(),
+            (None, Some(text)) => unhex(text),
+            other => panic!("one of {plain} and {hex}, not {other:?}"),
+        }
+    }
+
+    fn expected(expect: &Value) -> Vec<String> {
+        if let Some(error) = expect["error"].as_str() {
+            return vec![format!("{} {error}", expect["status"])];
+        }
+        if expect == "more" {
+            return vec!["more".to_owned()];
+        }
+        let mut shown = vec![match expect["method"].as_str() {
+            Some(method) => {
+                let target = expect["target"].as_str().expect("target");
+                format!("{method} {target} {}", expect["minor"])
+            }
+            None => format!("{} {}", expect["status"], expect["minor"]),
+        }];
+        let fields = |key: &str| expect[key].as_array().cloned().unwrap_or_default();
+        for field in fields("fields") {
+            let value = field[1].as_str().expect("value").as_bytes();
+            shown.push(format!("{}: {value:?}", field[0].as_str().expect("name")));
+        }
+        for field in fields("fields_hex") {
+            let value = unhex(field[1].as_str().expect("value"));
+            shown.push(format!("{}: {value:?}", field[0].as_str().expect("name")));
+        }
+        shown.push(format!("rest {:?}", bytes_of(expect, "rest", "rest_hex")));
+        shown
+    }
+
+    /// Replays every case whole, byte by byte and at seeded cuts.
+    fn replay(fixture: &str, read: fn(&[u8], &[usize], HeadLimits) -> Vec<String>) {
+        let mut lines = fixture.lines().map(|line| {
+            serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+        });
+        let header = lines.next().expect("a header line");
+        let number = |key: &str| usize::try_from(header[key].as_u64().expect(key)).expect(key);
+        let limits = HeadLimits {
+            bytes_max: number("bytes_max"),
+            fields_max: number("fields_max"),
+        };
+        let mut random = Seeded::new(6455);
+        let mut cases = 0;
+        for case in lines {
+            let bytes = bytes_of(&case, "bytes", "hex");
+            let expect = expected(&case["expect"]);
+            let every: Vec<usize> = (1..bytes.len()).collect();
+            let mut all_cuts = vec![Vec::new(), every];
+            for _ in 0..20 {
+                let cut = |random: &mut Seeded| {
+                    usize::try_from(random.below(bytes.len() as u64 + 1)).expect("small")
+                };
+                let mut cuts = vec![cut(&mut random), cut(&mut random), cut(&mut random)];
+                cuts.sort_unstable();
+                all_cuts.push(cuts);
+            }
+            for cuts in all_cuts {
+                assert_eq!(
+                    read(&bytes, &cuts, limits),
+                    expect,
+                    "{} cut at {cuts:?}",
+                    case["case"]
+                );
+            }
+            cases += 1;
+        }
+        assert!(cases > 10, "the fixture holds cases");
+    }
+
+    #[test]
+    fn requests() {
+        replay(
+            include_str!("../../protocol-fixtures/codec/http1/requests.jsonl"),
+            read_request,
+        );
+    }
+
+    #[test]
+    fn responses() {
+        replay(
+            include_str!("../../protocol-fixtures/codec/http1/responses.jsonl"),
+            read_response,
+        );
+    }
+
+    const LIMITS: HeadLimits = HeadLimits {
+        bytes_max: 100,
+        fields_max: 3,
+    };
+
+    /// A request head of exactly `len` bytes.
+    fn head_of(len: usize) -> Vec<u8> {
+        let frame = "GET / HTTP/1.1\r\nHost: h\r\nX: \r\n\r\n".len();
+        format!(
+            "GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n",
+            "x".repeat(len - frame)
+        )
+        .into_bytes()
+    }
+
+    #[test]
+    fn a_head_fits_its_byte_limit_and_no_more() {
+        let refused = ["431 head does not end within 100 bytes".to_owned()];
+        for (len, fits) in [(99, true), (100, true), (101, false)] {
+            let mut bytes = head_of(len);
+            bytes.extend_from_slice(b"behind");
+            for cuts in [Vec::new(), (1..bytes.len()).collect()] {
+                let read = read_request(&bytes, &cuts, LIMITS);
+                assert_eq!(read != refused, fits, "{len} bytes, {read:?}");
+                assert_eq!(
+                    read.last() == Some(&"rest [98, 101, 104, 105, 110, 100]".to_owned()),
+                    fits
+                );
+            }
+        }
+        let line = format!("GET /{}", "x".repeat(200));
+        let read = read_request(line.as_bytes(), &[], LIMITS);
+        assert_eq!(read, ["414 start line does not end within 100 bytes"]);
+    }
+
+    #[test]
+    fn fields_are_counted() {
+        let refused = ["431 head has more than 3 fields".to_owned()];
+        for (fields, fits) in [(2, true), (3, true), (4, false)] {
+            let more = "A: b\r\n".repeat(fields - 1);
+            let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{more}\r\n");
+            assert_eq!(
+                read_request(head.as_bytes(), &[], LIMITS) != refused,
+                fits,
+                "{fields}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_end_is_searched_once_however_the_bytes_come() {
+        let limits = HeadLimits {
+            bytes_max: 16 * 1024,
+            fields_max: 100,
+        };
+        for line_len in [1, 100, 8_000] {
+            let mut buffer = HeadBuffer::new(limits, Start::Token);
+            let line = format!("X: {}\r\n", "x".repeat(line_len));
+            let head = format!("GET / HTTP/1.1\r\n{line}{line}\r\n");
+            for byte in head.as_bytes() {
+                let _ = buffer.take(&[*byte]).expect("valid");
+            }
+            assert_eq!(buffer.bytes_looked_at, head.len(), "lines of {line_len}");
+        }
+    }
+
+    #[test]
+    fn a_reader_reads_one_head_after_the_other() {
+        let mut reader = ResponseReader::new(LIMITS);
+        let bytes = b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 101 Now\r\n\r\n!";
+        let Ok(Progress::Done { head, used }) = reader.read(bytes) else {
+            panic!("a whole head");
+        };
+        assert_eq!(head.status, 103);
+        let Ok(Progress::Done { head, used: more }) = reader.read(&bytes[used..]) else {
+            panic!("a second head");
+        };
+        assert_eq!((head.status, &bytes[used + more..]), (101, &b"!"[..]));
+    }
+
+    #[test]
+    fn fields_are_found_in_any_case() {
+        let head = b"GET / HTTP/1.1\r\nhOsT: h\r\nConnection: keep-alive , UPGRADE\r\n\
+            connection: x\r\n\r\n";
+        let Ok(Progress::Done { head, .. }) = RequestReader::new(LIMITS).read(head) else {
+            panic!("a whole head");
+        };
+        let fields = &head.fields;
+        assert_eq!(fields.only("HOST"), Some("h"));
+        assert_eq!(fields.only("Connection"), None, "it stands twice");
+        assert_eq!(fields.all("connection").count(), 2);
+        assert!(fields.has_token("Connection", "upgrade"));
+        assert!(fields.has_token("Connection", "x"));
+        assert!(!fields.has_token("Connection", "keep"));
+        assert!(!fields.has("Upgrade"));
+    }
+
+    #[test]
+    fn values_that_could_become_fields_are_not_written() {
+        let write = |name: &str, value: &str| {
+            HeadWriter::request("GET", "/")?
+                .field(name, value)
+                .map(HeadWriter::finish)
+        };
+        for value in [
+            "a\r\nX: y",
+            "a\nb",
+            "a\0b",
+            "a\u{7f}",
+            "é",
+            " a",
+            "a\t",
+            "\r",
+        ] {
+            assert_eq!(
+                write("X", value),
+                Err(WriteError::Value("X".to_owned())),
+                "{value:?}"
+            );
+        }
+        for name in ["", "a b", "a:", "a\r\n", "é"] {
+            assert_eq!(write(name, "v"), Err(WriteError::Name), "{name:?}");
+        }
+        for (method, target) in [
+            ("", "/"),
+            ("G T", "/"),
+            ("GET", ""),
+            ("GET", "/ x"),
+            ("GET", "/\n"),
+        ] {
+            assert!(
+                HeadWriter::request(method, target).is_err(),
+                "{method:?} {target:?}"
+            );
+        }
+        assert!(HeadWriter::response(99, "Low").is_err());
+        assert!(HeadWriter::response(200, "O\nK").is_err());
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let mut random = Seeded::new(22);
+        let alphabet: Vec<char> = ('\t'..='\t').chain(' '..='~').collect();
+        for _ in 0..200 {
+            let len = random.below(40);
+            let pick = |random: &mut Seeded| {
+                alphabet[usize::try_from(random.below(alphabet.len() as u64)).expect("small")]
+            };
+            let value: String = (0..len).map(|_| pick(&mut random)).collect();
+            let value = value.trim_matches([' ', '\t']);
+            let head = HeadWriter::request("GET", "/x")
+                .and_then(|head| head.field("Host", "h"))
+                .and_then(|head| head.field("X-Value", value))
+                .expect("allowed bytes only")
+                .finish();
+            let Ok(Progress::Done { head, used }) = RequestReader::new(LIMITS).read(&head) else {
+                panic!("a whole head with {value:?}");
+            };
+            assert_eq!(head.fields.only("x-value"), Some(value));
+            assert!(used > 0);
+        }
+    }
 }

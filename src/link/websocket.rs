@@ -20,7 +20,9 @@
 //! | Open      | bad frame                   | Leaving   | close frame with the code, end our direction |
 //! | Open      | `close`                     | Closing   | close frame                                  |
 //! | Closing   | text message                | Closing   | nothing                                      |
-//! | Closing   | close or bad frame          | Closed    | close wire, `Closed(Local)`                  |
+//! | Closing   | close frame, ours has left  | Closed    | close wire, `Closed(Local)`                  |
+//! | Closing   | close frame, ours waits     | Leaving   | end our direction                            |
+//! | Closing   | bad frame                   | Closed    | close wire, `Closed(Local)`                  |
 //! | Closing   | end, fault, deadline        | Closed    | close wire, `Closed(Local)`                  |
 //! | Leaving   | bytes                       | Leaving   | nothing                                      |
 //! | Leaving   | end, fault, deadline        | Closed    | close wire, `Closed` with the reason         |
@@ -48,7 +50,7 @@ use crate::entropy::Entropy;
 use crate::ids::WireId;
 use crate::limits::Limits;
 use crate::link::{FaultKind, IoEvent, IoFault, IoRequest, OpenSpec, TlsSpec};
-use crate::secret::Quoted;
+use crate::secret::{Quoted, Secret};
 
 /// How long the peer may take to answer our close frame, or to end its side after its own.
 /// Source: OpenClaw gives up after 1 s (openclaw-serve §1.6).
@@ -217,7 +219,8 @@ enum State {
 #[derive(Debug)]
 struct Handshake {
     upgrade: ClientUpgrade,
-    request: Vec<u8>,
+    /// May hold a token in its query.
+    request: Secret<Vec<u8>>,
     mask_seed: [u8; 16],
 }
 
@@ -259,7 +262,7 @@ impl WebSocketLink {
                 ));
                 link.state = State::Opening(Box::new(Handshake {
                     upgrade,
-                    request,
+                    request: Secret::new(request),
                     mask_seed,
                 }));
             }
@@ -446,7 +449,9 @@ impl WebSocketLink {
     fn opened(&mut self) {
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Opening(handshake) => {
-                self.out.tail().extend_from_slice(&handshake.request);
+                self.out
+                    .tail()
+                    .extend_from_slice(handshake.request.expose());
                 self.unflushed = true;
                 self.state = State::Upgrading(handshake, ResponseReader::new(self.head_limits));
             }
@@ -577,6 +582,10 @@ impl WebSocketLink {
             None => return false,
             Some(WsEvent::Text(_)) if closing => {}
             Some(WsEvent::Text(text)) => self.events.push_back(WsLinkEvent::Text(text)),
+            // Both ends closed at once and ours has not left yet: the peer waits for it.
+            Some(WsEvent::Close { .. }) if closing && !self.out.is_empty() => {
+                self.leave(CloseReason::Local);
+            }
             Some(WsEvent::Close { .. } | WsEvent::Violation(_)) if closing => {
                 self.finish(CloseReason::Local, true);
             }
