@@ -216,3 +216,178 @@ pub fn answer(head: &RequestHead) -> Result<Vec<u8>, Refusal> {
     };
     Ok(head().expect("base64 and constants are valid in a head"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::http1::{HeadLimits, Progress, RequestReader, ResponseReader};
+    use crate::entropy::Seeded;
+
+    const LIMITS: HeadLimits = HeadLimits {
+        bytes_max: 16 * 1024,
+        fields_max: 100,
+    };
+
+    fn request(head: &[u8]) -> RequestHead {
+        match RequestReader::new(LIMITS).read(head) {
+            Ok(Progress::Done { head, .. }) => head,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn response(head: &[u8]) -> ResponseHead {
+        match ResponseReader::new(LIMITS).read(head) {
+            Ok(Progress::Done { head, .. }) => head,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_accept_key_is_the_one_of_the_rfc() {
+        assert_eq!(
+            accept_key("dGhlIHNhbXBsZSBub25jZQ=="),
+            "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        );
+    }
+
+    #[test]
+    fn the_request_holds_the_handshake_and_nothing_else() {
+        let client = ClientUpgrade::new(&mut Seeded::new(3));
+        let bytes = client.request("[::1]:18789", "/x?y").expect("valid");
+        let expected = format!(
+            "GET /x?y HTTP/1.1\r\nHost: [::1]:18789\r\nUpgrade: websocket\r\n\
+             Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {}\r\n\r\n",
+            client.key
+        );
+        assert_eq!(String::from_utf8(bytes).expect("ASCII"), expected);
+        assert_ne!(client.key, ClientUpgrade::new(&mut Seeded::new(4)).key);
+        assert!(client.request("h", "/a b").is_err());
+        assert!(client.request("h\r\nX: y", "/").is_err());
+    }
+
+    #[test]
+    fn our_own_answer_is_accepted() {
+        let client = ClientUpgrade::new(&mut Seeded::new(3));
+        let bytes = client.request("h", "/").expect("valid");
+        let head = answer(&request(&bytes)).expect("a good request");
+        assert_eq!(client.check(&response(&head)), Ok(()));
+    }
+
+    /// A good answer with one line replaced: the line that starts with `from`.
+    fn answer_with(client: &ClientUpgrade, from: &str, to: &str) -> ResponseHead {
+        let good = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: WebSocket\r\n\
+             connection: keep-alive, upgrade\r\nsec-websocket-accept: {}\r\n\r\n",
+            accept_key(&client.key)
+        );
+        let line = good
+            .lines()
+            .find(|line| line.starts_with(from))
+            .expect("a line");
+        response(good.replace(&format!("{line}\r\n"), to).as_bytes())
+    }
+
+    #[test]
+    fn an_answer_must_be_complete_and_hold_nothing_unasked() {
+        let client = ClientUpgrade::new(&mut Seeded::new(3));
+        let accept = accept_key(&client.key);
+        let other = accept_key("dGhlIHNhbXBsZSBub25jZQ==");
+        let field = |name| Err(UpgradeError::Field(name));
+        let twice = format!("sec-websocket-accept: {accept}\r\n").repeat(2);
+        let wrong = format!("sec-websocket-accept: {other}\r\n");
+        let table = [
+            ("HTTP", "HTTP/1.1 101 \r\n", Ok(())),
+            ("HTTP", "HTTP/1.0 101 No\r\n", Err(UpgradeError::Version)),
+            ("upgrade", "", field("Upgrade")),
+            ("upgrade", "upgrade: h2c\r\n", field("Upgrade")),
+            ("connection", "", field("Connection")),
+            ("connection", "connection: close\r\n", field("Connection")),
+            ("sec", "", field("Sec-WebSocket-Accept")),
+            ("sec", &wrong, field("Sec-WebSocket-Accept")),
+            ("sec", &twice, field("Sec-WebSocket-Accept")),
+            (
+                "upgrade",
+                "upgrade: websocket\r\nSec-WebSocket-Extensions: permessage-deflate\r\n",
+                Err(UpgradeError::Unasked("Sec-WebSocket-Extensions")),
+            ),
+            (
+                "upgrade",
+                "upgrade: websocket\r\nSec-WebSocket-Protocol: chat\r\n",
+                Err(UpgradeError::Unasked("Sec-WebSocket-Protocol")),
+            ),
+        ];
+        for (from, to, expected) in table {
+            assert_eq!(
+                client.check(&answer_with(&client, from, to)),
+                expected,
+                "{to:?}"
+            );
+        }
+    }
+
+    const GOOD: &str = "GET /chat HTTP/1.1\r\nHost: server.example.com\r\nUpgrade: websocket\r\n\
+        Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+        Sec-WebSocket-Version: 13\r\n\r\n";
+
+    #[test]
+    fn the_request_of_the_rfc_is_answered_as_in_the_rfc() {
+        let head = answer(&request(GOOD.as_bytes())).expect("upgraded");
+        assert_eq!(
+            String::from_utf8(head).expect("ASCII"),
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn requests_that_are_not_upgraded_get_a_status_and_a_reason() {
+        let table = [
+            ("GET", "POST", 405),
+            ("GET", "OPTIONS", 405),
+            ("HTTP/1.1", "HTTP/1.0", 400),
+            ("Upgrade: websocket\r\n", "", 426),
+            ("Upgrade: websocket\r\n", "Upgrade: h2c\r\n", 426),
+            ("Connection: Upgrade\r\n", "", 426),
+            ("Version: 13", "Version: 8", 426),
+            ("Version: 13", "Version: 13, 8", 426),
+            ("Sec-WebSocket-Version: 13\r\n", "", 426),
+            ("dGhlIHNhbXBsZSBub25jZQ==", "", 400),
+            ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25j", 400),
+            ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZQ", 400),
+            ("Upgrade: ", "Sec-WebSocket-Key: a\r\nUpgrade: ", 400),
+            ("Upgrade: ", "Content-Length: 4\r\nUpgrade: ", 400),
+            ("Upgrade: ", "Transfer-Encoding: chunked\r\nUpgrade: ", 400),
+            ("Upgrade: ", "Origin: http://evil.example\r\nUpgrade: ", 403),
+            ("Upgrade: ", "Origin: null\r\nUpgrade: ", 403),
+            ("Upgrade: ", "X-Forwarded-For: 10.0.0.1\r\nUpgrade: ", 403),
+            ("Upgrade: ", "Forwarded: for=10.0.0.1\r\nUpgrade: ", 403),
+        ];
+        for (from, to, status) in table {
+            let head = GOOD.replacen(from, to, 1);
+            let refusal = answer(&request(head.as_bytes())).expect_err(&head);
+            assert_eq!(refusal.status, status, "{head}");
+            let bytes = refusal.answer();
+            let Ok(Progress::Done { head, used }) = ResponseReader::new(LIMITS).read(&bytes) else {
+                panic!("a whole answer to {to}");
+            };
+            assert_eq!(head.status, status);
+            assert_eq!(head.fields.has("Allow"), status == 405);
+            assert_eq!(
+                head.fields.only("Sec-WebSocket-Version").is_some(),
+                status == 426
+            );
+            let body = bytes.len() - used;
+            let declared = head.fields.only("Content-Length").expect("declared");
+            assert_eq!(declared, body.to_string());
+            assert!(head.fields.has_token("Connection", "close"));
+        }
+        let extended = GOOD.replace(
+            "Upgrade: ",
+            "Sec-WebSocket-Extensions: permessage-deflate\r\nContent-Length: 0\r\nUpgrade: ",
+        );
+        assert!(
+            answer(&request(extended.as_bytes())).is_ok(),
+            "an offer may be ignored"
+        );
+    }
+}
