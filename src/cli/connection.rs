@@ -1,0 +1,184 @@
+//! From flags, environment and files to a Gateway we can connect to.
+
+use std::path::Path;
+
+use super::{CredentialArgs, Exit, Failure, say};
+use crate::clock::Now;
+use crate::config::{self, Config};
+use crate::diagnostic::{Diagnostic, Level};
+use crate::entropy::Entropy;
+use crate::gateway::endpoint::{
+    Credentials, Endpoint, EndpointInputs, SecretFlag, expand_home, inline_secret_warning,
+    secret_flag,
+};
+use crate::gateway::identity::PLATFORM;
+use crate::gateway::session::SessionConfig;
+use crate::hub::{GatewayConfig, HookConfig};
+use crate::io::identity_files::{IdentityFiles, read_secret_file};
+use crate::limits::Limits;
+use crate::link::websocket::ConnectSpec;
+use crate::link::{ChildSpec, TlsSpec};
+use crate::secret::Secret;
+
+/// What the files say that apply to a command.
+pub(super) struct Settings {
+    pub(super) limits: Limits,
+    pub(super) hook: Option<HookConfig>,
+}
+
+/// Reads the drawspan configuration: the file named, else the first there is in the current directory.
+pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
+    let mut limits = Limits::default();
+    let Some(path) = config::find_config(file) else {
+        return Ok(Settings { limits, hook: None });
+    };
+    let unusable = |error: config::ConfigError| {
+        Failure::new(
+            Exit::Usage,
+            format!("configuration {} {error}", path.display()),
+        )
+    };
+    let config = Config::read(&path).map_err(unusable)?;
+    config.apply_limits(&mut limits).map_err(unusable)?;
+    let hook = config.before_tool_call.and_then(|hook| {
+        let mut command = hook.command.into_iter();
+        let program = command.next()?;
+        let command = ChildSpec {
+            program,
+            args: command.collect(),
+            env: hook_environment(),
+        };
+        Some(HookConfig {
+            command,
+            timeout: hook.timeout,
+        })
+    });
+    Ok(Settings { limits, hook })
+}
+
+/// What a hook inherits: enough to find programs and files, and no credentials of ours.
+fn hook_environment() -> Vec<(String, String)> {
+    const INHERITED: [&str; 10] = [
+        "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "TERM",
+    ];
+    config::environment()
+        .into_iter()
+        .filter(|(name, _)| INHERITED.contains(&name.as_str()))
+        .collect()
+}
+
+/// A Gateway to connect to, and where the device token is kept.
+pub(super) struct Connection {
+    pub(super) gateway: GatewayConfig,
+    pub(super) files: IdentityFiles,
+}
+
+/// Finds the Gateway and who we are to it. OpenClaw: `mcp serve`, URL and credentials.
+pub(super) fn connection(
+    url: Option<&str>,
+    credentials: &CredentialArgs,
+    limits: &Limits,
+    now: Now,
+    entropy: &mut dyn Entropy,
+) -> Result<Connection, Failure> {
+    let env = config::environment();
+    let Some(state_dir) = config::state_dir(&env) else {
+        return Err(Failure::new(
+            Exit::Usage,
+            "no home directory: set HOME or OPENCLAW_STATE_DIR",
+        ));
+    };
+    let path = config::openclaw_config(&env, &state_dir);
+    let openclaw = Config::read_if_there(&path).map_err(|error| {
+        Failure::new(
+            Exit::Usage,
+            format!("OpenClaw's configuration {} {error}", path.display()),
+        )
+    })?;
+    let home = env.get("HOME").cloned();
+    let flags = Credentials {
+        token: read_secret(
+            "token",
+            credentials.token.as_deref(),
+            credentials.token_file.as_deref(),
+            home.as_deref(),
+        )?,
+        password: read_secret(
+            "password",
+            credentials.password.as_deref(),
+            credentials.password_file.as_deref(),
+            home.as_deref(),
+        )?,
+    };
+    let inputs = EndpointInputs {
+        url: url.map(str::to_owned),
+        flags,
+        env,
+        config: openclaw.gateway,
+    };
+    let endpoint =
+        Endpoint::resolve(&inputs).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+    let identity = IdentityFiles::load(&state_dir, entropy, now);
+    endpoint
+        .warnings
+        .iter()
+        .chain(&identity.warnings)
+        .for_each(|warning| report(warning, false));
+    let mut limits = limits.clone();
+    if let Some(timeout) = endpoint.challenge_timeout {
+        limits.gateway_challenge_timeout = timeout;
+    }
+    let tls = endpoint.tls.then(|| TlsSpec {
+        ca_file: endpoint.ca_file.clone(),
+    });
+    let session = SessionConfig {
+        url_for_log: endpoint.url_for_log,
+        loopback: endpoint.loopback,
+        identity: identity.identity,
+        credentials: endpoint.credentials,
+        stored_token: identity.token,
+        platform: PLATFORM,
+        limits,
+    };
+    let connect = ConnectSpec {
+        host: endpoint.host,
+        port: endpoint.port,
+        path: endpoint.path,
+        tls,
+    };
+    Ok(Connection {
+        gateway: GatewayConfig { connect, session },
+        files: identity.files,
+    })
+}
+
+/// A secret given on the command line or in a file.
+fn read_secret(
+    name: &'static str,
+    inline: Option<&str>,
+    file: Option<&Path>,
+    home: Option<&str>,
+) -> Result<Option<Secret<String>>, Failure> {
+    let file = file.map(|path| path.to_string_lossy().into_owned());
+    let usage = |message: String| Failure::new(Exit::Usage, message);
+    match secret_flag(name, inline, file.as_deref()).map_err(|error| usage(error.to_string()))? {
+        None => Ok(None),
+        Some(SecretFlag::Inline(secret)) => {
+            report(&inline_secret_warning(name), false);
+            Ok(Some(secret))
+        }
+        Some(SecretFlag::File(path)) => {
+            let path = expand_home(&path, home);
+            read_secret_file(name, &path)
+                .map(Some)
+                .map_err(|error| usage(error.to_string()))
+        }
+    }
+}
+
+/// One diagnostic on stderr; information only where more was asked for.
+pub(super) fn report(diagnostic: &Diagnostic, verbose: bool) {
+    if verbose || diagnostic.level > Level::Info {
+        say(&diagnostic.to_string());
+    }
+}

@@ -1,0 +1,229 @@
+//! The command line: parsing, and one file per command.
+//!
+//! stdout carries results or the protocol and nothing else; everything else is on stderr, one line each.
+//! Exit codes are an enum, [`Exit`], and part of the contract with scripts.
+
+mod connection;
+mod limits_command;
+mod serve;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::bridge::ChannelMode;
+
+/// How a command ended. Source: cli-json §8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Ok = 0,
+    /// Failed otherwise.
+    Failed = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The peer wants other credentials, or an approval of this device.
+    AuthorizationNeeded = 3,
+    /// Nobody answers.
+    CannotReach = 4,
+    /// A time limit was hit.
+    TimedOut = 124,
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// A command that ended early, and what stderr says about it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            message: message.into(),
+        }
+    }
+}
+
+type CommandResult = Result<Exit, Failure>;
+
+/// Two-way bridge for the Model Context Protocol.
+#[derive(Debug, Parser)]
+#[command(name = "drawspan", version, about, long_about = None, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve an OpenClaw Gateway to an MCP client on stdin and stdout
+    Serve(ServeArgs),
+    /// Print every limit, its value and its reason
+    Limits {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+        /// Configuration file whose limits apply
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Print the completion script of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the version
+    Version {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct ServeArgs {
+    /// Where to serve; `stdio` is the one this version has
+    #[arg(long, value_name = "ADDR", default_value = "stdio")]
+    listen: Vec<String>,
+    /// The Gateway: a ws:// or wss:// URL, or `embedded` for one in this process
+    #[arg(long, visible_alias = "url", value_name = "URL")]
+    gateway: Option<String>,
+    #[command(flatten)]
+    credentials: CredentialArgs,
+    /// Announce messages to Claude as channel notifications
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    claude_channel_mode: Mode,
+    /// Configuration file (default: ./drawspan.json, where it exists)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Say more on stderr
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+struct CredentialArgs {
+    /// Token of the Gateway; visible in the process list, so prefer --token-file
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// File that holds the token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Password of the Gateway; visible in the process list, so prefer --password-file
+    #[arg(long, value_name = "PASSWORD")]
+    password: Option<String>,
+    /// File that holds the password
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mode(ChannelMode);
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            ChannelMode::Auto => "auto",
+            ChannelMode::On => "on",
+            ChannelMode::Off => "off",
+        })
+    }
+}
+
+/// As OpenClaw reads it: trimmed, any case, blank means `auto`.
+fn parse_mode(text: &str) -> Result<Mode, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "" | "auto" => Ok(Mode(ChannelMode::Auto)),
+        "on" => Ok(Mode(ChannelMode::On)),
+        "off" => Ok(Mode(ChannelMode::Off)),
+        _ => Err("use auto, on or off".to_owned()),
+    }
+}
+
+/// Runs the program with these arguments, the first being its own name.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
+    crate::logging::install();
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap knows which of help, version and errors goes to which stream.
+            let exit = if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Ok
+            };
+            drop(error.print());
+            return exit;
+        }
+    };
+    let outcome = match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Limits { json, config } => limits_command::run(json, config.as_deref()),
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "drawspan",
+                &mut std::io::stdout(),
+            );
+            Ok(Exit::Ok)
+        }
+        Command::Version { json } => version(json),
+    };
+    match outcome {
+        Ok(exit) => exit,
+        Err(failure) => {
+            say(&format!("error: {}", failure.message));
+            failure.exit
+        }
+    }
+}
+
+fn version(json: bool) -> CommandResult {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut features = Vec::new();
+    if cfg!(feature = "tls") {
+        features.push("tls");
+    }
+    let newest =
+        crate::protocol::revision::Revision::NEWEST_FIRST.map(|revision| revision.as_str());
+    if json {
+        let document = serde_json::json!({
+            "name": "drawspan", "version": version, "features": features, "revisions": newest,
+        });
+        return print(&format!("{document}\n"));
+    }
+    print(&format!("drawspan {version}\n"))
+}
+
+/// Writes a result to stdout.
+fn print(text: &str) -> CommandResult {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(Exit::Ok),
+        // Whoever read us has heard enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
+        Err(error) => Err(Failure::new(
+            Exit::Failed,
+            format!("cannot write to stdout: {error}"),
+        )),
+    }
+}
+
+/// Writes one line to stderr; a stderr that takes nothing is nobody's problem.
+fn say(line: &str) {
+    let mut text = line.to_owned();
+    text.push('\n');
+    drop(std::io::stderr().lock().write_all(text.as_bytes()));
+}
