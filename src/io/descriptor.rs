@@ -103,11 +103,6 @@ impl Descriptor {
         self.token
     }
 
-    /// Whether the poll never speaks of it, so that the loop must come back by itself.
-    pub(super) fn always_ready(&self) -> bool {
-        self.manner == Manner::AlwaysReady
-    }
-
     /// Notes what the poll said.
     pub(super) fn note(&mut self, event: &mio::event::Event) {
         let broken = event.is_error() || event.is_read_closed() || event.is_write_closed();

@@ -152,9 +152,15 @@ impl EventLoop {
     fn tell(&mut self, machines: &mut [&mut dyn Driven], now: Now, key: Key, notice: Notice) {
         match notice {
             Notice::Opened => {
+                let Some(open) = self.wires.get_mut(&key).and_then(Wire::open) else {
+                    return;
+                };
+                open.told = true;
                 self.hear(machines, now, key, IoEvent::Opened);
-                // What was written before the wire was open leaves now.
+                // What was written or has arrived before goes its way now.
                 self.mark_dirty(key);
+                self.mark_ready(key, Side::Input);
+                self.mark_ready(key, Side::Stderr);
             }
             Notice::Failed(fault) => self.hear(machines, now, key, IoEvent::Failed(fault)),
         }
@@ -163,6 +169,7 @@ impl EventLoop {
     /// Tells one thing and drains the machine.
     fn hear(&mut self, machines: &mut [&mut dyn Driven], now: Now, key: Key, event: IoEvent<'_>) {
         if let Some(machine) = machines.get_mut(key.machine) {
+            self.told_early = true;
             machine.handle_io(now, key.wire, event);
             self.drain(machines, key.machine, now);
         }
@@ -237,12 +244,13 @@ impl EventLoop {
         };
         let mut open = Open::duplex(connecting.socket);
         open.tls = connecting.target.tls;
-        open.told = open.tls.is_none();
-        if open.told {
+        open.told = false;
+        if open.tls.is_none() {
             self.notices.push_back((key, Notice::Opened));
         }
         self.insert(key, wire.label, State::Open(Box::new(open)));
         self.keep_wishes(key, wire.paused, wire.close_write);
+        // Either starts a TLS handshake; without TLS both wait for the notice.
         self.mark_dirty(key);
         self.mark_ready(key, Side::Both);
     }
@@ -318,7 +326,7 @@ impl EventLoop {
             let Some(open) = wire.open() else {
                 return;
             };
-            if !open.may_read(side) || (paused && open.told) {
+            if !open.may_read(side) || (paused && open.told) || open.awaits_notice() {
                 return;
             }
             if share == 0 {
@@ -500,7 +508,7 @@ impl EventLoop {
         };
         wire.dirty = false;
         let close_write = wire.close_write;
-        let Some(open) = wire.open() else {
+        let Some(open) = wire.open().filter(|open| !open.awaits_notice()) else {
             return;
         };
         let mut nothing = OutBuf::new();
@@ -600,7 +608,7 @@ impl Wire {
 
     /// The fault of an open wire, or of its TLS handshake.
     fn broken(&self, what: &str, error: &io::Error) -> IoFault {
-        let shaking = matches!(&self.state, State::Open(open) if !open.told);
+        let shaking = matches!(&self.state, State::Open(open) if open.tls.is_some() && !open.told);
         if shaking && !exhausted(error) {
             IoFault {
                 kind: FaultKind::Tls,

@@ -120,6 +120,8 @@ pub struct EventLoop {
     /// Children that may have ended.
     ended: Vec<usize>,
     notices: VecDeque<(Key, Notice)>,
+    /// A machine was told something before the wait, so the program may have something to do.
+    told_early: bool,
     alarms: BTreeSet<(Uptime, Alarm)>,
     journals: BTreeMap<usize, Journal>,
     /// A journal's fault that its machine has not heard yet.
@@ -159,6 +161,7 @@ impl EventLoop {
             flushing: Vec::new(),
             ended: Vec::new(),
             notices: VecDeque::new(),
+            told_early: false,
             alarms: BTreeSet::new(),
             journals: BTreeMap::new(),
             journal_faults: BTreeMap::new(),
@@ -186,6 +189,7 @@ impl EventLoop {
     /// When the poll itself fails, which no peer can cause.
     pub fn turn(&mut self, machines: &mut [&mut dyn Driven]) -> io::Result<()> {
         let now = self.clock.now();
+        self.told_early = false;
         for machine in 0..machines.len() {
             self.drain(machines, machine, now);
         }
@@ -283,7 +287,7 @@ impl EventLoop {
     /// How long to wait, and what for.
     fn sleep(&self, machines: &[&mut dyn Driven]) -> (Option<Duration>, &'static str) {
         let lists = self.ready.len() + self.dirty.len() + self.notices.len();
-        if lists > 0 || self.stdin_is_over() {
+        if lists > 0 || self.told_early || self.stdin_is_over() {
             return (Some(Duration::ZERO), "unfinished work");
         }
         let alarm = self.alarms.first().map(|(at, alarm)| {

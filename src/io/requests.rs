@@ -26,6 +26,7 @@ impl EventLoop {
         }
         // Told before anything is flushed, so that no answer claims what was not written.
         if let Some(fault) = self.journal_faults.remove(&machine) {
+            self.told_early = true;
             driven.handle_journal_fault(now, fault);
             while let Some(request) = driven.poll_io() {
                 self.execute(machine, now, request);
@@ -154,8 +155,8 @@ impl EventLoop {
         };
         let input = register(input, Side::Input, Interest::READABLE)?;
         let output = register(output, Side::Output, Interest::WRITABLE)?;
-        let ready = input.always_ready();
-        let open = Open::pair(input, Some(output), None);
+        let mut open = Open::pair(input, Some(output), None);
+        open.told = false;
         self.insert(
             key,
             "stdin and stdout".to_owned(),
@@ -163,9 +164,6 @@ impl EventLoop {
         );
         self.notices.push_back((key, Notice::Opened));
         self.host = Some(key);
-        if ready {
-            self.mark_ready(key, Side::Input);
-        }
         Ok(())
     }
 
@@ -246,6 +244,7 @@ impl EventLoop {
             super::fault::fault(FaultKind::Exhausted, &what, &e)
         })?;
         open.child = Some(number);
+        open.told = false;
         self.insert(key, child::label(spec), State::Open(Box::new(open)));
         self.notices.push_back((key, Notice::Opened));
         Ok(())

@@ -67,7 +67,7 @@ pub(super) struct Open {
     stderr: Option<Descriptor>,
     duplex: bool,
     pub(super) tls: Option<Box<TlsSession>>,
-    /// The machine knows that it is open; false during a TLS handshake.
+    /// The machine knows that it is open. Until then nothing else is told of it.
     pub(super) told: bool,
     pub(super) read_open: bool,
     pub(super) write_open: bool,
@@ -158,6 +158,12 @@ impl Open {
             undrained: false,
             child: None,
         }
+    }
+
+    /// Whether it waits for the machine to hear `Opened`, with nothing to do in between. (A TLS handshake
+    /// has something to do.)
+    pub(super) fn awaits_notice(&self) -> bool {
+        !self.told && self.tls.is_none()
     }
 
     pub(super) fn side(&mut self, side: Side) -> Option<&mut Descriptor> {
