@@ -5,4 +5,6 @@ mod connect;
 pub mod endpoint;
 pub mod frame;
 pub mod identity;
+mod report;
+mod requests;
 pub mod session;

@@ -30,8 +30,11 @@
 //! refusals survived after good service, and a silent socket dropped with requests open.
 //! Never: reads a clock, opens anything, parses what an event or an answer says.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
+mod output;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -41,179 +44,15 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::entropy::Entropy;
 use crate::gateway::connect::{self, Auth, Hello, Verdict};
-use crate::gateway::endpoint::Credentials;
 use crate::gateway::frame::{self, ErrorBody, Frame};
-use crate::gateway::identity::{DeviceIdentity, StoredToken};
+use crate::gateway::report::{Reporter, Seconds};
+use crate::gateway::requests::{RequestTable, timeout_message};
 use crate::ids::GatewayRequestId;
-use crate::limits::Limits;
 use crate::secret::Quoted;
 
 pub use crate::gateway::connect::{Refusal, RefusalKind};
-
-/// Events that are handed on. Everything else a Gateway tells (ticks, health, presence, chat, agent runs)
-/// is dropped unread; a busy agent makes far more of that, and it cannot be unsubscribed.
-/// Source: OpenClaw 2026.6.11, events the bridge consumes.
-pub const BRIDGE_EVENTS: [&str; 5] = [
-    "session.message",
-    "exec.approval.requested",
-    "exec.approval.resolved",
-    "plugin.approval.requested",
-    "plugin.approval.resolved",
-];
-
-/// What a session is made from.
-#[derive(Clone, Debug)]
-pub struct SessionConfig {
-    /// The Gateway's address as it may be shown.
-    pub url_for_log: String,
-    /// Whether that address is this machine. Only there may the device token be shown beside a given
-    /// token that was refused.
-    pub loopback: bool,
-    /// The device we are.
-    pub identity: DeviceIdentity,
-    /// What the person gave.
-    pub credentials: Credentials,
-    /// What the Gateway gave this device earlier.
-    pub stored_token: Option<StoredToken>,
-    /// Node's name for this platform, see [`PLATFORM`](crate::gateway::identity::PLATFORM).
-    pub platform: &'static str,
-    /// The limits in force.
-    pub limits: Limits,
-}
-
-/// Why a request has no payload. What it displays is the text of the tool result.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum GatewayError {
-    /// The Gateway refused it.
-    Remote {
-        /// Its code, `INVALID_REQUEST` for most things.
-        code: String,
-        /// Its own words, unescaped.
-        message: String,
-        /// Raw; often an object with a `reason`.
-        details: Option<Box<RawValue>>,
-    },
-    /// There is no connection. It was not sent.
-    NotConnected {
-        /// Why not, and when the next try is.
-        message: String,
-    },
-    /// The connection ended first. It may have been done.
-    Closed {
-        /// How it ended.
-        message: String,
-    },
-    /// No answer in time. It may have been done.
-    TimedOut {
-        /// Which method.
-        message: String,
-    },
-    /// Too many requests are open (`gateway_requests_max`). It was not sent.
-    Busy {
-        /// The limit.
-        limit: usize,
-        /// How many are open.
-        open: usize,
-    },
-    /// The frame is longer than the Gateway takes (`policy.maxPayload` of its hello). It was not sent.
-    TooLarge {
-        /// The limit, in bytes.
-        limit: usize,
-        /// Length of the frame, in bytes.
-        bytes: usize,
-    },
-}
-
-impl fmt::Display for GatewayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Remote { message, .. }
-            | Self::NotConnected { message }
-            | Self::Closed { message }
-            | Self::TimedOut { message } => f.write_str(message),
-            Self::Busy { limit, open } => {
-                write!(f, "gateway is busy: {open} requests open, limit {limit}")
-            }
-            Self::TooLarge { limit, bytes } => {
-                write!(
-                    f,
-                    "request too large for the gateway: {bytes} bytes, limit {limit}"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for GatewayError {}
-
-/// What a session wants done, in order.
-#[derive(Clone, Debug)]
-pub enum SessionOutput {
-    /// Open a new wire, the old one being gone. Ends in [`GatewaySession::handle_up`] or
-    /// [`GatewaySession::handle_closed`].
-    Open,
-    /// Send this text frame.
-    Send(String),
-    /// Close the wire with a close frame. Ends in [`GatewaySession::handle_closed`].
-    Close {
-        /// Close code; `None` for a frame without one.
-        code: Option<u16>,
-        /// Reason beside it.
-        reason: String,
-    },
-    /// Let go of the wire at once. [`GatewaySession::handle_closed`] may be called or not.
-    Abort,
-    /// Messages up to `gateway_message_bytes_max` may come from now on.
-    HelloAccepted,
-    /// Requests are welcome and events come.
-    Ready {
-        /// For the first time.
-        first: bool,
-    },
-    /// No longer [ready](SessionOutput::Ready). Events may have been missed until the next one.
-    Lost {
-        /// Why.
-        why: String,
-        /// Wait until the next try, in milliseconds.
-        retry_in_ms: u64,
-    },
-    /// The Gateway does not let us in and never did: nothing more will happen. Exit code 3.
-    Refused(Refusal),
-    /// The one answer to a request.
-    Response {
-        /// As [`GatewaySession::request`] gave it.
-        id: GatewayRequestId,
-        /// The payload (`null` when there was none), or why there is none.
-        outcome: Result<Box<RawValue>, GatewayError>,
-    },
-    /// One of [`BRIDGE_EVENTS`].
-    Event {
-        /// Its name.
-        name: String,
-        /// Its payload, unread; `None` when absent or `null`.
-        payload: Option<Box<RawValue>>,
-    },
-    /// Keep this for the next start.
-    StoreToken(StoredToken),
-    /// The token of the identity files is no longer good: remove it.
-    ForgetToken,
-    /// Tell the person.
-    Diagnostic(Diagnostic),
-}
-
-/// What happened so far, for status output and tests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionCounters {
-    /// Frames that were not understood.
-    pub malformed_frames: u64,
-    /// Answers to requests that were no longer open.
-    pub late_answers: u64,
-    /// Events nobody asked for.
-    pub dropped_events: u64,
-    /// Times the session became ready.
-    pub times_ready: u64,
-}
+pub use crate::gateway::requests::GatewayError;
+pub use output::{BRIDGE_EVENTS, SessionConfig, SessionCounters, SessionOutput};
 
 /// The machine; the module says how it moves.
 #[derive(Debug)]
@@ -221,8 +60,7 @@ pub struct GatewaySession {
     config: SessionConfig,
     state: State,
     output: VecDeque<SessionOutput>,
-    last_id: GatewayRequestId,
-    pending: BTreeMap<GatewayRequestId, Pending>,
+    requests: RequestTable,
     backoff: Backoff,
     reporter: Reporter,
     device_retry: DeviceRetry,
@@ -262,12 +100,6 @@ enum State {
     Stopped,
 }
 
-#[derive(Debug)]
-struct Pending {
-    method: String,
-    until: Uptime,
-}
-
 /// The one try with the device token beside a given token that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeviceRetry {
@@ -294,15 +126,12 @@ impl GatewaySession {
     #[must_use]
     pub fn new(config: SessionConfig, now: Now) -> Self {
         let limits = &config.limits;
-        let (first, most) = (
-            limits.reconnect_first_interval,
-            limits.reconnect_most_interval,
-        );
+        let first = limits.reconnect_first_interval;
+        let most = limits.reconnect_most_interval;
         Self {
             state: State::Opening,
             output: VecDeque::from([SessionOutput::Open]),
-            last_id: GatewayRequestId::default(),
-            pending: BTreeMap::new(),
+            requests: RequestTable::new(limits),
             backoff: Backoff::new(first, most, limits.reconnect_good_interval),
             reporter: Reporter::new(first, most),
             device_retry: DeviceRetry::Unused,
@@ -352,24 +181,10 @@ impl GatewaySession {
     /// Sends a request; `params` is a raw JSON object. Exactly one [`SessionOutput::Response`] with the
     /// returned id follows, at once when the request cannot be sent.
     pub fn request(&mut self, now: Now, method: &str, params: &str) -> GatewayRequestId {
-        let id = self.mint();
-        let limit = self.config.limits.gateway_requests_max;
-        let open = self.pending.len();
-        let refused = if !self.is_ready() {
-            let message = self.not_connected(now);
-            Some(GatewayError::NotConnected { message })
-        } else if open >= limit {
-            Some(GatewayError::Busy { limit, open })
-        } else {
-            self.send(id, method, params).err()
-        };
-        match refused {
-            Some(error) => self.answer(id, Err(error)),
-            None => {
-                let until = now.after(self.config.limits.gateway_request_timeout);
-                let method = method.to_owned();
-                self.pending.insert(id, Pending { method, until });
-            }
+        let id = self.requests.mint();
+        match self.try_send(now, id, method, params) {
+            Ok(()) => self.requests.open(now, id, method),
+            Err(error) => self.answer(id, Err(error)),
         }
         id
     }
@@ -407,9 +222,10 @@ impl GatewaySession {
         code: Option<u16>,
         entropy: &mut dyn Entropy,
     ) {
-        let why = match why {
-            "" => "no reason given".to_owned(),
-            why => Quoted(why).to_string(),
+        let why = match (why, code) {
+            ("", _) => "no reason given".to_owned(),
+            (reason, Some(_)) => Quoted(reason).to_string(),
+            (what_happened, None) => what_happened.to_owned(),
         };
         let code = code.unwrap_or(ABNORMAL_CLOSURE);
         match self.state {
@@ -436,15 +252,17 @@ impl GatewaySession {
             }
             State::AwaitChallenge { since } => self.check_challenge(now, since, entropy),
             State::Connecting { until, .. } if until <= now.up => {
-                let why = "gateway request timeout for connect".to_owned();
+                let why = timeout_message("connect");
                 self.retry(now, why, CONNECT_FAILED, entropy);
             }
             State::Subscribing { until, .. } if until <= now.up => {
-                let why = "gateway request timeout for sessions.subscribe".to_owned();
+                let why = timeout_message("sessions.subscribe");
                 self.retry(now, why, CONNECT_FAILED, entropy);
             }
             State::Ready { .. } => {
-                self.expire_requests(now);
+                while let Some((id, error)) = self.requests.expire(now) {
+                    self.answer(id, Err(error));
+                }
                 if self.silent_at() <= now.up {
                     let why = "gateway closed (4000): tick timeout".to_owned();
                     self.retry(now, why, Parting::Abort, entropy);
@@ -471,10 +289,8 @@ impl GatewaySession {
             State::Connecting { until, .. } => Some(Deadline::new(until, "gateway connect")),
             State::Subscribing { until, .. } => Some(Deadline::new(until, "gateway subscribe")),
             State::Ready { .. } => {
-                // Requests get their ids and their deadlines in the same order.
-                let first = self.pending.first_key_value();
-                let first = first.map(|(_, open)| Deadline::new(open.until, "gateway request"));
-                Deadline::earlier(first, Some(Deadline::new(self.silent_at(), "gateway tick")))
+                let silence = Deadline::new(self.silent_at(), "gateway tick");
+                Deadline::earlier(self.requests.next_deadline(), Some(silence))
             }
             State::Opening | State::Closing { .. } | State::Stopped => None,
         }
@@ -554,14 +370,14 @@ impl GatewaySession {
         if with_device_token {
             self.device_retry = DeviceRetry::Used;
         }
-        let id = self.mint();
+        let id = self.requests.mint();
         let until = now.after(self.config.limits.gateway_request_timeout);
         self.state = State::Connecting {
             id,
             until,
             shows_device_token,
         };
-        self.send_frame(id, "connect", &params);
+        self.send(id, "connect", &params);
     }
 
     fn handle_response(
@@ -589,15 +405,10 @@ impl GatewaySession {
                     Err(error) => self.handle_refusal(now, error, false, entropy),
                 }
             }
-            (_, Some(id)) if self.pending.remove(&id).is_some() => {
+            (_, Some(id)) if self.requests.close(id) => {
                 let outcome = match &response.outcome {
-                    Ok(Some(payload)) => Ok((*payload).to_owned()),
-                    Ok(None) => Ok(RawValue::NULL.to_owned()),
-                    Err(error) => Err(GatewayError::Remote {
-                        code: error.code.clone().into_owned(),
-                        message: error.message.clone().into_owned(),
-                        details: error.details.map(ToOwned::to_owned),
-                    }),
+                    Ok(payload) => Ok(payload.unwrap_or(RawValue::NULL).to_owned()),
+                    Err(error) => Err(error.into()),
                 };
                 self.answer(id, outcome);
             }
@@ -619,10 +430,10 @@ impl GatewaySession {
             self.config.stored_token = Some(token.clone());
             self.output.push_back(SessionOutput::StoreToken(token));
         }
-        let id = self.mint();
+        let id = self.requests.mint();
         let until = now.after(self.config.limits.gateway_request_timeout);
         self.state = State::Subscribing { id, until };
-        self.send_frame(id, "sessions.subscribe", "{}");
+        self.send(id, "sessions.subscribe", "{}");
     }
 
     fn become_ready(&mut self, now: Now) {
@@ -646,9 +457,7 @@ impl GatewaySession {
         showed_device_token: bool,
         entropy: &mut dyn Entropy,
     ) {
-        let was_ready = self.counters.times_ready > 0;
-        let verdict = Verdict::of(error, &self.config.url_for_log);
-        let refusal = match verdict {
+        let refusal = match Verdict::of(error, &self.config.url_for_log) {
             Verdict::Starting(wait) => return self.wait_for_start(now, wait),
             Verdict::Passing => {
                 let why = format!("refused: {}", Quoted(&error.message));
@@ -660,20 +469,19 @@ impl GatewaySession {
             self.config.stored_token = None;
             self.output.push_back(SessionOutput::ForgetToken);
         }
-        if refusal.code == "AUTH_TOKEN_MISMATCH" && was_ready && self.may_show_device_token() {
-            self.device_retry = DeviceRetry::Next;
-            self.why = format!("refused: {}", Quoted(&refusal.message));
+        let why = format!("refused: {}; {}", Quoted(&refusal.message), refusal.fix);
+        if self.counters.times_ready == 0 {
+            self.leave(now.up, CONNECT_FAILED);
+            self.state = State::Stopped;
+            self.why = why;
+            self.output.push_back(SessionOutput::Refused(refusal));
+        } else if refusal.code == "AUTH_TOKEN_MISMATCH" && self.may_show_device_token() {
             self.leave(now.after(DEVICE_RETRY_INTERVAL), CONNECT_FAILED);
-            return;
+            self.device_retry = DeviceRetry::Next;
+            self.why = why;
+        } else {
+            self.retry(now, why, CONNECT_FAILED, entropy);
         }
-        if was_ready {
-            let why = format!("refused: {}; {}", Quoted(&refusal.message), refusal.fix);
-            return self.retry(now, why, CONNECT_FAILED, entropy);
-        }
-        self.why = format!("refused: {}; {}", Quoted(&refusal.message), refusal.fix);
-        self.leave(now.up, CONNECT_FAILED);
-        self.state = State::Stopped;
-        self.output.push_back(SessionOutput::Refused(refusal));
     }
 
     fn may_show_device_token(&self) -> bool {
@@ -687,17 +495,12 @@ impl GatewaySession {
         let why = "gateway is starting";
         if self.why != why {
             let url = &self.config.url_for_log;
-            let wait = Seconds(wait);
-            self.tell(
-                Level::Info,
-                format!("gateway {url} is starting, next try in {wait}"),
-            );
+            let message = format!("gateway {url} is starting, next try in {}", Seconds(wait));
+            self.tell(Level::Info, message);
             self.why = why.to_owned();
         }
-        self.leave(
-            now.after(wait),
-            Parting::Close(TRY_AGAIN_LATER, "gateway starting"),
-        );
+        let parting = Parting::Close(TRY_AGAIN_LATER, "gateway starting");
+        self.leave(now.after(wait), parting);
     }
 
     fn check_challenge(&mut self, now: Now, since: Uptime, entropy: &mut dyn Entropy) {
@@ -709,17 +512,6 @@ impl GatewaySession {
                 format!("gateway connect challenge timeout (waited {waited}ms, limit {limit}ms)");
             let parting = Parting::Close(POLICY_VIOLATION, "connect challenge timeout");
             self.retry(now, why, parting, entropy);
-        }
-    }
-
-    fn expire_requests(&mut self, now: Now) {
-        while let Some(first) = self.pending.first_entry() {
-            if first.get().until > now.up {
-                break;
-            }
-            let (id, open) = first.remove_entry();
-            let message = format!("gateway request timeout for {}", open.method);
-            self.answer(id, Err(GatewayError::TimedOut { message }));
         }
     }
 
@@ -742,21 +534,19 @@ impl GatewaySession {
         let wait = self.backoff.failed(now, entropy);
         self.leave(now.after(wait), parting);
         self.fail_requests(&why);
-        let url = &self.config.url_for_log;
-        let served = ready_since.map(|since| now.up.since(since));
-        let good = self.config.limits.reconnect_good_interval;
-        if self.reporter.worth_telling(&why, served, good) {
-            let message = format!(
-                "{happened} gateway {url}: {why}, next try in {}",
-                Seconds(wait)
-            );
-            self.tell(Level::Warning, message);
-        }
         if ready_since.is_some() {
             self.output.push_back(SessionOutput::Lost {
                 why: why.clone(),
                 retry_in_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             });
+        }
+        let served = ready_since.map(|since| now.up.since(since));
+        let good = self.config.limits.reconnect_good_interval;
+        if self.reporter.worth_telling(&why, served, good) {
+            let url = &self.config.url_for_log;
+            let wait = Seconds(wait);
+            let message = format!("{happened} gateway {url}: {why}, next try in {wait}");
+            self.tell(Level::Warning, message);
         }
         self.why = why;
     }
@@ -780,7 +570,7 @@ impl GatewaySession {
     }
 
     fn fail_requests(&mut self, why: &str) {
-        for (id, _) in std::mem::take(&mut self.pending) {
+        for id in self.requests.close_all() {
             let message = why.to_owned();
             self.answer(id, Err(GatewayError::Closed { message }));
         }
@@ -805,20 +595,20 @@ impl GatewaySession {
         }
     }
 
-    fn mint(&mut self) -> GatewayRequestId {
-        self.last_id = self.last_id.next();
-        self.last_id
-    }
-
-    /// Sends a request if the Gateway takes one of its length.
-    fn send(
+    /// Sends a request if it may go and the Gateway takes one of its length.
+    fn try_send(
         &mut self,
+        now: Now,
         id: GatewayRequestId,
         method: &str,
         params: &str,
     ) -> Result<(), GatewayError> {
-        let mut text = String::with_capacity(method.len() + params.len() + 64);
-        frame::write_request(&mut text, &id.to_string(), method, params);
+        if !self.is_ready() {
+            let message = self.not_connected(now);
+            return Err(GatewayError::NotConnected { message });
+        }
+        self.requests.check_room()?;
+        let text = request_text(id, method, params);
         let (limit, bytes) = (self.frame_bytes_max, text.len());
         if bytes > limit {
             return Err(GatewayError::TooLarge { limit, bytes });
@@ -828,11 +618,16 @@ impl GatewaySession {
     }
 
     /// Sends one of the two requests of the handshake.
-    fn send_frame(&mut self, id: GatewayRequestId, method: &str, params: &str) {
-        let mut text = String::new();
-        frame::write_request(&mut text, &id.to_string(), method, params);
+    fn send(&mut self, id: GatewayRequestId, method: &str, params: &str) {
+        let text = request_text(id, method, params);
         self.output.push_back(SessionOutput::Send(text));
     }
+}
+
+fn request_text(id: GatewayRequestId, method: &str, params: &str) -> String {
+    let mut text = String::with_capacity(method.len() + params.len() + 64);
+    frame::write_request(&mut text, &id.to_string(), method, params);
+    text
 }
 
 /// Close codes. Source: RFC 6455 §7.4.1 and its registry.
@@ -840,50 +635,3 @@ const ABNORMAL_CLOSURE: u16 = 1006;
 const POLICY_VIOLATION: u16 = 1008;
 const TRY_AGAIN_LATER: u16 = 1013;
 const CONNECT_FAILED: Parting = Parting::Close(POLICY_VIOLATION, "connect failed");
-
-/// Decides which of many failures in a row a person is told: one per step of the back-off, then only what
-/// is new; and every loss of service.
-#[derive(Debug)]
-struct Reporter {
-    steps: u32,
-    failures: u32,
-    told: String,
-}
-
-impl Reporter {
-    fn new(first: Duration, most: Duration) -> Self {
-        let mut steps = 1;
-        let mut wait = first;
-        while wait < most && !wait.is_zero() {
-            wait = wait.saturating_mul(2);
-            steps += 1;
-        }
-        Self {
-            steps,
-            failures: 0,
-            told: String::new(),
-        }
-    }
-
-    /// `served` is how long service had lasted, when there was any; `good` starts the count over.
-    fn worth_telling(&mut self, why: &str, served: Option<Duration>, good: Duration) -> bool {
-        if served.is_some_and(|served| served >= good) {
-            self.failures = 0;
-        }
-        self.failures = self.failures.saturating_add(1);
-        let new = self.failures <= self.steps || served.is_some() || self.told != why;
-        if new {
-            why.clone_into(&mut self.told);
-        }
-        new
-    }
-}
-
-/// A wait in whole seconds, at least one.
-struct Seconds(Duration);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} s", self.0.as_secs_f64().round().max(1.0))
-    }
-}
