@@ -121,6 +121,10 @@ impl WsError {
         }
     }
 
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "not our enum, and most of it is about handshakes and sockets"
+    )]
     fn from_reader(error: tungstenite::Error) -> Self {
         use tungstenite::Error;
         use tungstenite::error::ProtocolError;
@@ -315,7 +319,7 @@ impl WebSocket {
     fn advance(&mut self, input: &mut &[u8], out: &mut OutBuf) -> Option<WsEvent> {
         while !self.ended {
             let mut pipe = Pipe {
-                input: *input,
+                input,
                 cursor: &mut self.cursor,
             };
             let read = self.reader.read(&mut pipe);

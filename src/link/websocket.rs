@@ -462,13 +462,18 @@ impl WebSocketLink {
     fn opened(&mut self) {
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Opening(handshake) => {
-                self.out
-                    .tail()
-                    .extend_from_slice(handshake.request.expose());
+                let request = handshake.request.expose();
+                self.out.tail().extend_from_slice(request);
                 self.unflushed = true;
                 self.state = State::Upgrading(handshake, ResponseReader::new(self.head_limits));
             }
-            other => self.state = other,
+            unchanged @ (State::Upgrading(..)
+            | State::Refused(_)
+            | State::Accepting(_)
+            | State::Open(_)
+            | State::Closing(_)
+            | State::Leaving { .. }
+            | State::Closed) => self.state = unchanged,
         }
     }
 
@@ -809,7 +814,10 @@ mod tests {
                     IoRequest::Flush(_) => "flush".to_owned(),
                     IoRequest::CloseWrite(_) => "close write".to_owned(),
                     IoRequest::Close(_) => "close".to_owned(),
-                    other => panic!("asked for {other:?}"),
+                    other @ (IoRequest::Open(..)
+                    | IoRequest::PauseReads(..)
+                    | IoRequest::Signal(..)
+                    | IoRequest::Append(_)) => panic!("asked for {other:?}"),
                 });
             }
             if self.reading {
