@@ -94,7 +94,9 @@ impl End {
                     self.ended_write = true;
                     self.gone = true;
                 }
-                other => panic!("asked for {other:?}"),
+                other @ (IoRequest::PauseReads(..)
+                | IoRequest::Signal(..)
+                | IoRequest::Append(_)) => panic!("asked for {other:?}"),
             }
         }
         assert!(
@@ -676,9 +678,7 @@ fn a_flood_of_pings_is_answered_within_bounds() {
         .repeat(2_000);
     for _ in 0..20 {
         client.link.handle_io(at(2), IoEvent::Bytes(&pings));
-        while let Some(event) = client.link.poll_event() {
-            panic!("a ping is no event: {event:?}");
-        }
+        assert_eq!(client.link.poll_event(), None, "a ping is no event");
         while client.link.poll_io().is_some() {}
         assert!(client.link.outgoing().len() < PONG_BACKLOG_BYTES_MAX + 256);
     }

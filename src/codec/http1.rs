@@ -1,23 +1,28 @@
 //! HTTP/1.1 heads: the start line and fields of a request or response, read and written.
 //!
-//! Reading is incremental and strict. The search for the end of a head looks at each byte once, however
-//! the bytes are cut, and stops at the first thing that two parsers could read differently: NUL, a bare
-//! CR or LF, a space before a colon, a folded line, a second Host. Tokens are httparse's work, once, when
-//! the head is whole. Bodies are not handled here; the bytes behind a head are left to the caller.
+//! Reading is incremental and strict. The search for the end of a head looks at each byte once,
+//! however the bytes are cut, and stops at the first thing that two parsers could read differently:
+//! NUL, a bare CR or LF, a space before a colon, a folded line, a second Host. Tokens are
+//! httparse's work, once, when the head is whole. Bodies are not handled here; the bytes behind a
+//! head are left to the caller.
 //!
-//! | state   | input             | next    | output                          |
-//! |---------|-------------------|---------|---------------------------------|
-//! | Reading | part of a head    | Reading | `NeedMore`                      |
-//! | Reading | end of the head   | Reading | `Done`: head, bytes used of it  |
-//! | Reading | fault or overflow | Reading | `HeadError`; drop the reader    |
+//! | state   | input             | next    | output                         |
+//! |---------|-------------------|---------|--------------------------------|
+//! | Reading | part of a head    | Reading | `NeedMore`                     |
+//! | Reading | end of the head   | Reading | `Done`: head, bytes used of it |
+//! | Reading | fault or overflow | Reading | `HeadError`; drop the reader   |
 //!
-//! After `Done` the reader is empty and reads the next head (after an interim response, for example).
+//! After `Done` the reader is empty and reads the next head (behind an interim response, say).
 //!
 //! Source: RFC 9112 §2 to §5; reliability-security T15, T16, T22.
 
-use std::fmt;
+mod buffer;
+mod error;
+mod write;
 
-use memchr::{memchr, memchr2};
+use buffer::{HeadBuffer, Start};
+pub use error::HeadError;
+pub use write::{HeadWriter, WriteError};
 
 use crate::codec::uri;
 use crate::limits::Limits;
@@ -53,91 +58,6 @@ pub enum Progress<T> {
         used: usize,
     },
 }
-
-/// Why bytes are not an acceptable head. The peer's bytes are never quoted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HeadError {
-    /// The first bytes cannot begin a head: TLS, HTTP/2, another protocol.
-    NotHttp,
-    /// The start line does not end within the limit.
-    StartLineTooLong {
-        /// Limit of the whole head, in bytes.
-        limit: usize,
-    },
-    /// The head does not end within the limit.
-    TooLong {
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// More field lines than allowed.
-    TooManyFields {
-        /// The limit in lines.
-        limit: usize,
-    },
-    /// A NUL, bare CR or bare LF.
-    Control {
-        /// The byte.
-        byte: u8,
-        /// Line number, the start line being 1.
-        line: usize,
-    },
-    /// An HTTP version that is neither 1.0 nor 1.1.
-    Version,
-    /// The start line breaks the grammar.
-    StartLine,
-    /// A field line breaks the grammar: a space before the colon, a folded line, a bad byte.
-    Field,
-    /// A request of HTTP/1.1 without a Host.
-    HostMissing,
-    /// More than one Host.
-    HostRepeated,
-    /// A Host that names no host.
-    HostInvalid,
-}
-
-impl HeadError {
-    /// The status that answers a request with this fault.
-    #[must_use]
-    pub const fn status(&self) -> u16 {
-        match self {
-            Self::StartLineTooLong { .. } => 414,
-            Self::TooLong { .. } | Self::TooManyFields { .. } => 431,
-            Self::Version => 505,
-            Self::NotHttp
-            | Self::Control { .. }
-            | Self::StartLine
-            | Self::Field
-            | Self::HostMissing
-            | Self::HostRepeated
-            | Self::HostInvalid => 400,
-        }
-    }
-}
-
-impl fmt::Display for HeadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotHttp => f.write_str("not HTTP/1.1"),
-            Self::StartLineTooLong { limit } => {
-                write!(f, "start line does not end within {limit} bytes")
-            }
-            Self::TooLong { limit } => write!(f, "head does not end within {limit} bytes"),
-            Self::TooManyFields { limit } => write!(f, "head has more than {limit} fields"),
-            Self::Control { byte, line } => {
-                write!(f, "head has a stray byte 0x{byte:02x} in line {line}")
-            }
-            Self::Version => f.write_str("HTTP version is neither 1.0 nor 1.1"),
-            Self::StartLine => f.write_str("start line is malformed"),
-            Self::Field => f.write_str("head has a malformed field"),
-            Self::HostMissing => f.write_str("request has no Host"),
-            Self::HostRepeated => f.write_str("request has more than one Host"),
-            Self::HostInvalid => f.write_str("request has an invalid Host"),
-        }
-    }
-}
-
-impl std::error::Error for HeadError {}
 
 /// The fields of a head, in order. Names compare without regard to case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -224,8 +144,8 @@ impl RequestReader {
     /// Takes the next bytes. Empty lines before the request line are skipped (RFC 9112 §2.2).
     ///
     /// # Errors
-    /// The request is to be answered with [`HeadError::status`] and the connection closed; the reader
-    /// is of no further use.
+    /// The request is to be answered with [`HeadError::status`] and the connection closed; the
+    /// reader is of no further use.
     pub fn read(&mut self, input: &[u8]) -> Result<Progress<RequestHead>, HeadError> {
         let Some(used) = self.0.take(input)? else {
             return Ok(Progress::NeedMore);
@@ -258,139 +178,6 @@ impl ResponseReader {
         let head = parse_response(self.0.head(), self.0.lines)?;
         self.0.reset();
         Ok(Progress::Done { head, used })
-    }
-}
-
-/// How a head must begin, so that a stranger's bytes are refused at once and not after 16 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
-    /// A method.
-    Token,
-    /// `HTTP/`.
-    Version,
-}
-
-/// Collects one head and finds its end. `searched` never moves back.
-#[derive(Debug)]
-struct HeadBuffer {
-    limits: HeadLimits,
-    start: Start,
-    bytes: Vec<u8>,
-    /// Where the head starts, behind skipped empty lines.
-    head_start: usize,
-    /// Where the line in progress starts.
-    line_start: usize,
-    /// Everything before was searched for line ends.
-    searched: usize,
-    /// Whole lines of the head so far, the start line included.
-    lines: usize,
-    #[cfg(test)]
-    bytes_looked_at: usize,
-}
-
-impl HeadBuffer {
-    const fn new(limits: HeadLimits, start: Start) -> Self {
-        Self {
-            limits,
-            start,
-            bytes: Vec::new(),
-            head_start: 0,
-            line_start: 0,
-            searched: 0,
-            lines: 0,
-            #[cfg(test)]
-            bytes_looked_at: 0,
-        }
-    }
-
-    /// The head without what was skipped before it. Only after [`take`](Self::take) found its end.
-    fn head(&self) -> &[u8] {
-        &self.bytes[self.head_start..self.line_start]
-    }
-
-    fn reset(&mut self) {
-        *self = Self::new(self.limits, self.start);
-    }
-
-    /// Appends input; when the head's end is in it, says how many bytes of the input belong to the head.
-    fn take(&mut self, input: &[u8]) -> Result<Option<usize>, HeadError> {
-        let before = self.bytes.len();
-        let taken = input.len().min(self.limits.bytes_max - before);
-        self.bytes.extend_from_slice(&input[..taken]);
-        while let Some(line_end) = self.next_line_end()? {
-            if line_end && self.lines == 0 && self.start == Start::Token {
-                self.head_start = self.line_start;
-            } else if line_end {
-                return Ok(Some(self.line_start - before));
-            }
-        }
-        if taken == input.len() {
-            return Ok(None);
-        }
-        let limit = self.limits.bytes_max;
-        Err(if self.lines == 0 {
-            HeadError::StartLineTooLong { limit }
-        } else {
-            HeadError::TooLong { limit }
-        })
-    }
-
-    /// Moves behind the next whole line and checks it; `Some(true)` for an empty one.
-    fn next_line_end(&mut self) -> Result<Option<bool>, HeadError> {
-        self.check_start()?;
-        let unsearched = &self.bytes[self.searched..];
-        let found = memchr(b'\n', unsearched);
-        #[cfg(test)]
-        {
-            self.bytes_looked_at += found.map_or(unsearched.len(), |at| at + 1);
-        }
-        let Some(at) = found else {
-            self.searched = self.bytes.len();
-            return Ok(None);
-        };
-        let newline = self.searched + at;
-        let stray = |byte| HeadError::Control {
-            byte,
-            line: self.lines + 1,
-        };
-        let line = &self.bytes[self.line_start..newline];
-        let Some((b'\r', line)) = line.split_last() else {
-            return Err(stray(b'\n'));
-        };
-        if let Some(at) = memchr2(b'\0', b'\r', line) {
-            return Err(stray(line[at]));
-        }
-        let empty = line.is_empty();
-        self.searched = newline + 1;
-        self.line_start = self.searched;
-        if !empty {
-            self.lines += 1;
-            if self.lines - 1 > self.limits.fields_max {
-                return Err(HeadError::TooManyFields {
-                    limit: self.limits.fields_max,
-                });
-            }
-        }
-        Ok(Some(empty))
-    }
-
-    fn check_start(&self) -> Result<(), HeadError> {
-        let head = &self.bytes[self.head_start..];
-        let good = match self.start {
-            Start::Token => head
-                .first()
-                .is_none_or(|b| is_token_byte(*b) || matches!(b, b'\r' | b'\n')),
-            Start::Version => {
-                let expected = b"HTTP/";
-                let len = head.len().min(expected.len());
-                head[..len] == expected[..len]
-            }
-        };
-        if good {
-            Ok(())
-        } else {
-            Err(HeadError::NotHttp)
-        }
     }
 }
 
@@ -465,95 +252,6 @@ fn check_host(head: &RequestHead) -> Result<(), HeadError> {
 /// RFC 9110 §5.6.2: `tchar`.
 fn is_token_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
-}
-
-/// Something that must not be written into a head.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WriteError {
-    /// Method, target, status or reason phrase.
-    StartLine,
-    /// A field name that is no token.
-    Name,
-    /// The value of the named field: a byte outside visible ASCII, space and tab, or a blank at an end.
-    Value(String),
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::StartLine => f.write_str("start line holds a byte that HTTP does not allow"),
-            Self::Name => f.write_str("field name holds a byte that HTTP does not allow"),
-            Self::Value(name) => {
-                write!(
-                    f,
-                    "value of field {name} holds a byte that HTTP does not allow"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for WriteError {}
-
-/// Writes one head. The only way a value gets into a head of ours is [`field`](Self::field).
-#[derive(Debug)]
-pub struct HeadWriter(Vec<u8>);
-
-impl HeadWriter {
-    /// Begins a request.
-    ///
-    /// # Errors
-    /// [`WriteError::StartLine`].
-    pub fn request(method: &str, target: &str) -> Result<Self, WriteError> {
-        let good_method = !method.is_empty() && method.bytes().all(is_token_byte);
-        let good_target = !target.is_empty() && target.bytes().all(|b| b.is_ascii_graphic());
-        if !(good_method && good_target) {
-            return Err(WriteError::StartLine);
-        }
-        Ok(Self(format!("{method} {target} HTTP/1.1\r\n").into_bytes()))
-    }
-
-    /// Begins a response.
-    ///
-    /// # Errors
-    /// [`WriteError::StartLine`].
-    pub fn response(status: u16, reason: &str) -> Result<Self, WriteError> {
-        if !(100..=999).contains(&status) || !is_value(reason) {
-            return Err(WriteError::StartLine);
-        }
-        Ok(Self(format!("HTTP/1.1 {status} {reason}\r\n").into_bytes()))
-    }
-
-    /// Appends a field.
-    ///
-    /// # Errors
-    /// [`WriteError::Name`] or [`WriteError::Value`]; nothing of the head must be sent then.
-    pub fn field(mut self, name: &str, value: &str) -> Result<Self, WriteError> {
-        if name.is_empty() || !name.bytes().all(is_token_byte) {
-            return Err(WriteError::Name);
-        }
-        if !is_value(value) {
-            return Err(WriteError::Value(name.to_owned()));
-        }
-        for part in [name, ": ", value, "\r\n"] {
-            self.0.extend_from_slice(part.as_bytes());
-        }
-        Ok(self)
-    }
-
-    /// Ends the head; a body may be appended to the bytes.
-    #[must_use]
-    pub fn finish(mut self) -> Vec<u8> {
-        self.0.extend_from_slice(b"\r\n");
-        self.0
-    }
-}
-
-/// Blanks at the ends would be lost on the way, so that another value arrives than was sent.
-fn is_value(text: &str) -> bool {
-    let visible = |b: u8| b.is_ascii_graphic() || matches!(b, b' ' | b'\t');
-    text.bytes().all(visible) && text.trim_matches([' ', '\t']).len() == text.len()
 }
 
 #[cfg(test)]
@@ -762,23 +460,6 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_searched_once_however_the_bytes_come() {
-        let limits = HeadLimits {
-            bytes_max: 16 * 1024,
-            fields_max: 100,
-        };
-        for line_len in [1, 100, 8_000] {
-            let mut buffer = HeadBuffer::new(limits, Start::Token);
-            let line = format!("X: {}\r\n", "x".repeat(line_len));
-            let head = format!("GET / HTTP/1.1\r\n{line}{line}\r\n");
-            for byte in head.as_bytes() {
-                let _ = buffer.take(&[*byte]).expect("valid");
-            }
-            assert_eq!(buffer.bytes_looked_at, head.len(), "lines of {line_len}");
-        }
-    }
-
-    #[test]
     fn a_reader_reads_one_head_after_the_other() {
         let mut reader = ResponseReader::new(LIMITS);
         let bytes = b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 101 Now\r\n\r\n!";
@@ -807,71 +488,5 @@ mod tests {
         assert!(fields.has_token("Connection", "x"));
         assert!(!fields.has_token("Connection", "keep"));
         assert!(!fields.has("Upgrade"));
-    }
-
-    #[test]
-    fn values_that_could_become_fields_are_not_written() {
-        let write = |name: &str, value: &str| {
-            HeadWriter::request("GET", "/")?
-                .field(name, value)
-                .map(HeadWriter::finish)
-        };
-        for value in [
-            "a\r\nX: y",
-            "a\nb",
-            "a\0b",
-            "a\u{7f}",
-            "é",
-            " a",
-            "a\t",
-            "\r",
-        ] {
-            assert_eq!(
-                write("X", value),
-                Err(WriteError::Value("X".to_owned())),
-                "{value:?}"
-            );
-        }
-        for name in ["", "a b", "a:", "a\r\n", "é"] {
-            assert_eq!(write(name, "v"), Err(WriteError::Name), "{name:?}");
-        }
-        for (method, target) in [
-            ("", "/"),
-            ("G T", "/"),
-            ("GET", ""),
-            ("GET", "/ x"),
-            ("GET", "/\n"),
-        ] {
-            assert!(
-                HeadWriter::request(method, target).is_err(),
-                "{method:?} {target:?}"
-            );
-        }
-        assert!(HeadWriter::response(99, "Low").is_err());
-        assert!(HeadWriter::response(200, "O\nK").is_err());
-    }
-
-    #[test]
-    fn what_is_written_is_read_back() {
-        let mut random = Seeded::new(22);
-        let alphabet: Vec<char> = ('\t'..='\t').chain(' '..='~').collect();
-        for _ in 0..200 {
-            let len = random.below(40);
-            let pick = |random: &mut Seeded| {
-                alphabet[usize::try_from(random.below(alphabet.len() as u64)).expect("small")]
-            };
-            let value: String = (0..len).map(|_| pick(&mut random)).collect();
-            let value = value.trim_matches([' ', '\t']);
-            let head = HeadWriter::request("GET", "/x")
-                .and_then(|head| head.field("Host", "h"))
-                .and_then(|head| head.field("X-Value", value))
-                .expect("allowed bytes only")
-                .finish();
-            let Ok(Progress::Done { head, used }) = RequestReader::new(LIMITS).read(&head) else {
-                panic!("a whole head with {value:?}");
-            };
-            assert_eq!(head.fields.only("x-value"), Some(value));
-            assert!(used > 0);
-        }
     }
 }

@@ -13,18 +13,22 @@
 //! | Closing | bad frame         | Ended   | `Violation`                                         |
 //! | Ended   | anything          | Ended   | nothing                                             |
 //!
-//! Reading is tungstenite's: reassembly, UTF-8, the order of frames, sizes. It reads from memory that
-//! hands over one frame at a time, so that we know when its buffer is empty and may be given back after
-//! a big message, and so that a frame whose header is wrong is refused before its payload is awaited.
-//! Writing is ours: a frame goes straight into the [`OutBuf`], and masks come from the seed given, not
-//! from a generator of the process (same seed, same bytes).
+//! Reading is tungstenite's: reassembly, UTF-8, the order of frames, sizes. It reads from memory
+//! that hands over one frame at a time, so that we know when its buffer is empty and may be given
+//! back after a big message, and so that a frame whose header is wrong is refused before its
+//! payload is awaited. Writing is ours: a frame goes straight into the [`OutBuf`], and masks come
+//! from the seed given, not from a generator of the process (same seed, same bytes).
 //!
 //! Never: keeps time, waits, or drops the connection; that is `link/websocket.rs`.
 
+mod cursor;
+mod error;
 pub mod upgrade;
 
-use std::fmt;
 use std::io;
+
+use cursor::FrameCursor;
+pub use error::WsError;
 
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
@@ -34,8 +38,9 @@ use tungstenite::{Message, error::CapacityError};
 use crate::codec::outbuf::OutBuf;
 use crate::crypto::sha1;
 
-/// Bytes waiting to leave at which pongs are held back. Only the latest is sent when there is room again,
-/// which RFC 6455 §5.5.3 allows: a peer that pings and does not read costs this much and no more.
+/// Bytes waiting to leave at which pongs are held back. Only the latest is sent when there is room
+/// again, which RFC 6455 §5.5.3 allows: a peer that pings and does not read costs this much and no
+/// more.
 pub const PONG_BACKLOG_BYTES_MAX: usize = 64 * 1024;
 
 /// Largest payload of a control frame. RFC 6455 §5.5.
@@ -62,115 +67,6 @@ pub enum WsEvent {
     /// The peer broke the protocol. Nothing follows.
     Violation(WsError),
 }
-
-/// How a peer broke the protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WsError {
-    /// A frame or message over the limit.
-    TooLarge {
-        /// Its size in bytes as far as known.
-        bytes: usize,
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// Text that is not UTF-8.
-    NotUtf8,
-    /// A binary message; we speak text only.
-    Binary,
-    /// A client's frame without a mask.
-    Unmasked,
-    /// A server's frame with a mask.
-    Masked,
-    /// A reserved bit is set although no extension was agreed.
-    ReservedBits,
-    /// An operation code without a meaning.
-    Opcode(u8),
-    /// A control frame in parts.
-    SplitControl,
-    /// A control frame over 125 bytes: the size it declares.
-    LongControl(u64),
-    /// A continuation without a beginning, or a beginning within a message.
-    Order,
-    /// A close frame with a payload of one byte.
-    CloseLength,
-    /// A close code that must not be sent.
-    CloseCode(u16),
-    /// Refused by the reader for a reason without a variant here.
-    Other(String),
-}
-
-impl WsError {
-    /// The code of the close frame that answers it. RFC 6455 §7.4.1.
-    #[must_use]
-    pub const fn close_code(&self) -> u16 {
-        match self {
-            Self::TooLarge { .. } => 1009,
-            Self::NotUtf8 => 1007,
-            Self::Binary => 1003,
-            Self::Unmasked
-            | Self::Masked
-            | Self::ReservedBits
-            | Self::Opcode(_)
-            | Self::SplitControl
-            | Self::LongControl(_)
-            | Self::Order
-            | Self::CloseLength
-            | Self::CloseCode(_)
-            | Self::Other(_) => 1002,
-        }
-    }
-
-    #[allow(
-        clippy::wildcard_enum_match_arm,
-        reason = "not our enum, and most of it is about handshakes and sockets"
-    )]
-    fn from_reader(error: tungstenite::Error) -> Self {
-        use tungstenite::Error;
-        use tungstenite::error::ProtocolError;
-        match error {
-            Error::Capacity(CapacityError::MessageTooLong { size, max_size }) => Self::TooLarge {
-                bytes: size,
-                limit: max_size,
-            },
-            Error::Utf8(_) => Self::NotUtf8,
-            Error::Protocol(
-                ProtocolError::UnexpectedContinueFrame | ProtocolError::ExpectedFragment(_),
-            ) => Self::Order,
-            Error::Protocol(ProtocolError::InvalidCloseSequence) => Self::CloseLength,
-            other => Self::Other(other.to_string()),
-        }
-    }
-}
-
-impl fmt::Display for WsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge { bytes, limit } => {
-                write!(f, "message too large: {bytes} bytes, limit {limit}")
-            }
-            Self::NotUtf8 => f.write_str("not UTF-8"),
-            Self::Binary => f.write_str("binary frame where only text is spoken"),
-            Self::Unmasked => f.write_str("frame from a client is not masked"),
-            Self::Masked => f.write_str("frame from a server is masked"),
-            Self::ReservedBits => f.write_str("frame has reserved bits set"),
-            Self::Opcode(code) => write!(f, "frame has operation code {code}, which means nothing"),
-            Self::SplitControl => f.write_str("control frame in parts"),
-            Self::LongControl(bytes) => write!(
-                f,
-                "control frame too large: {bytes} bytes, limit {CONTROL_BYTES_MAX}"
-            ),
-            Self::Order => f.write_str("frames of a message out of order"),
-            Self::CloseLength => f.write_str("close frame with half a code"),
-            Self::CloseCode(code) => {
-                write!(f, "close frame with code {code}, which is not allowed")
-            }
-            Self::Other(text) => write!(f, "frame refused: {text}"),
-        }
-    }
-}
-
-impl std::error::Error for WsError {}
 
 /// Which end we are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,8 +128,8 @@ impl WebSocket {
 
     /// Takes bytes from the wire. [`poll`](Self::poll) is to be drained before the next call.
     ///
-    /// A message that spans many calls goes from each slice into the reader without a stop between; only
-    /// what lies behind a whole message waits here until that message has been polled, so that
+    /// A message that spans many calls goes from each slice into the reader without a stop between;
+    /// only what lies behind a whole message waits here until that message has been polled, so that
     /// [`set_message_bytes_max`](Self::set_message_bytes_max) applies to the message behind it.
     pub fn feed(&mut self, bytes: &[u8], out: &mut OutBuf) {
         let mut rest = bytes;
@@ -290,8 +186,8 @@ impl WebSocket {
         }
     }
 
-    /// Sends a close frame, once. The reason is cut to fit; without a code, or with one that must not be
-    /// sent, the frame is empty.
+    /// Sends a close frame, once. The reason is cut to fit; without a code, or with one that must
+    /// not be sent, the frame is empty.
     pub fn close(&mut self, out: &mut OutBuf, code: Option<u16>, reason: &str) {
         if self.close_sent {
             return;
@@ -347,7 +243,7 @@ impl WebSocket {
                     self.give_back();
                     return None;
                 }
-                Err(error) => Some(self.fail(WsError::from_reader(error), out)),
+                Err(error) => Some(self.fail(reader_fault(error), out)),
             };
             self.give_back();
             if event.is_some() {
@@ -418,6 +314,28 @@ impl WebSocket {
     }
 }
 
+/// What the reader found wrong.
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "not our enum, and most of it is about handshakes and sockets"
+)]
+fn reader_fault(error: tungstenite::Error) -> WsError {
+    use tungstenite::Error;
+    use tungstenite::error::ProtocolError;
+    match error {
+        Error::Capacity(CapacityError::MessageTooLong { size, max_size }) => WsError::TooLarge {
+            bytes: size,
+            limit: max_size,
+        },
+        Error::Utf8(_) => WsError::NotUtf8,
+        Error::Protocol(
+            ProtocolError::UnexpectedContinueFrame | ProtocolError::ExpectedFragment(_),
+        ) => WsError::Order,
+        Error::Protocol(ProtocolError::InvalidCloseSequence) => WsError::CloseLength,
+        other => WsError::Other(other.to_string()),
+    }
+}
+
 /// RFC 6455 §7.4 and the IANA registry: 1004, 1005, 1006 and 1015 never stand in a frame.
 const fn close_code_allowed(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
@@ -436,8 +354,8 @@ fn apply_mask(bytes: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-/// A tungstenite context that only reads. Its own side is closed at its birth, into the void: from then
-/// on it answers neither pings nor closes itself and hands out close frames as they came.
+/// A tungstenite context that only reads. Its own side is closed at its birth, into the void: from
+/// then on it answers neither pings nor closes itself and hands out close frames as they came.
 fn reader(role: &Role, message_bytes_max: usize) -> WebSocketContext {
     let role = match role {
         Role::Client { .. } => ReaderRole::Client,
@@ -461,7 +379,8 @@ fn reader(role: &Role, message_bytes_max: usize) -> WebSocketContext {
     context
 }
 
-/// The reader's end of the wire: gives bytes up to the end of the current frame, swallows what is written.
+/// The reader's end of the wire: gives bytes up to the end of the current frame, swallows what is
+/// written.
 struct Pipe<'a, 'b> {
     input: &'b [u8],
     cursor: &'a mut FrameCursor,
@@ -487,130 +406,6 @@ impl io::Write for Pipe<'_, '_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Follows frame boundaries in the bytes that pass, and judges each header as soon as it is whole.
-#[derive(Debug)]
-struct FrameCursor {
-    /// Whether frames must not be masked (we are the client) or must be.
-    from_server: bool,
-    head: [u8; 14],
-    head_len: usize,
-    payload_left: u64,
-    /// Within a message in parts.
-    in_parts: bool,
-    /// Largest frame since the reader was made.
-    seen_bytes_max: usize,
-    fault: Option<WsError>,
-}
-
-impl FrameCursor {
-    const fn new(from_server: bool) -> Self {
-        Self {
-            from_server,
-            head: [0; 14],
-            head_len: 0,
-            payload_left: 0,
-            in_parts: false,
-            seen_bytes_max: 0,
-            fault: None,
-        }
-    }
-
-    fn is_between_messages(&self) -> bool {
-        self.head_len == 0 && !self.in_parts
-    }
-
-    /// How many of the bytes belong to the frame in progress; at least one, unless there are none or the
-    /// header is bad.
-    fn take(&mut self, bytes: &[u8]) -> usize {
-        let mut taken = 0;
-        while self.head_len < self.head_needed() {
-            let Some(byte) = bytes.get(taken) else {
-                return taken;
-            };
-            self.head[self.head_len] = *byte;
-            self.head_len += 1;
-            taken += 1;
-            if self.head_len == self.head_needed() {
-                self.payload_left = self.payload_len();
-                self.fault = self.check().err();
-                if self.fault.is_some() {
-                    return 0;
-                }
-            }
-        }
-        let left = usize::try_from(self.payload_left).unwrap_or(usize::MAX);
-        let payload = left.min(bytes.len() - taken);
-        self.payload_left -= payload as u64;
-        taken += payload;
-        if self.payload_left == 0 {
-            self.finish_frame();
-        }
-        taken
-    }
-
-    /// Length of the header as far as it is known: 2 until the first two bytes are there.
-    fn head_needed(&self) -> usize {
-        if self.head_len < 2 {
-            return 2;
-        }
-        let length = match self.head[1] & 0x7f {
-            126 => 2,
-            127 => 8,
-            _ => 0,
-        };
-        let mask = if self.head[1] & 0x80 == 0 { 0 } else { 4 };
-        2 + length + mask
-    }
-
-    fn payload_len(&self) -> u64 {
-        let bytes = match self.head[1] & 0x7f {
-            126 => &self.head[2..4],
-            127 => &self.head[2..10],
-            short => return u64::from(short),
-        };
-        bytes
-            .iter()
-            .fold(0, |len, byte| len << 8 | u64::from(*byte))
-    }
-
-    /// RFC 6455 §5.2, §5.1 and §5.5: what tungstenite would find as well, but only behind the payload.
-    fn check(&self) -> Result<(), WsError> {
-        if self.head[0] & 0x70 != 0 {
-            return Err(WsError::ReservedBits);
-        }
-        match (self.head[1] & 0x80 != 0, self.from_server) {
-            (true, true) => return Err(WsError::Masked),
-            (false, false) => return Err(WsError::Unmasked),
-            (true, false) | (false, true) => {}
-        }
-        match OpCode::from(self.head[0] & 0x0f) {
-            OpCode::Data(Data::Continue | Data::Text) => Ok(()),
-            OpCode::Data(Data::Binary) => Err(WsError::Binary),
-            OpCode::Data(Data::Reserved(code)) | OpCode::Control(Control::Reserved(code)) => {
-                Err(WsError::Opcode(code))
-            }
-            OpCode::Control(Control::Close | Control::Ping | Control::Pong) => {
-                if self.head[0] & 0x80 == 0 {
-                    Err(WsError::SplitControl)
-                } else if self.payload_left > CONTROL_BYTES_MAX as u64 {
-                    Err(WsError::LongControl(self.payload_left))
-                } else {
-                    Ok(())
-                }
-            }
-        }
-    }
-
-    fn finish_frame(&mut self) {
-        let len = usize::try_from(self.payload_len()).unwrap_or(usize::MAX);
-        self.seen_bytes_max = self.seen_bytes_max.max(len);
-        if matches!(OpCode::from(self.head[0] & 0x0f), OpCode::Data(_)) {
-            self.in_parts = self.head[0] & 0x80 == 0;
-        }
-        self.head_len = 0;
     }
 }
 

@@ -1,8 +1,9 @@
 //! The opening handshake of a WebSocket: what we ask, what we answer, what we accept. RFC 6455 §4.
 //!
-//! No extension and no subprotocol is offered or accepted, so frames need no negotiated state. A request
-//! from a browser page (it carries `Origin`) or through a proxy (forwarding fields) is refused: whoever
-//! serves on loopback must not become reachable through either (reliability-security T23).
+//! No extension and no subprotocol is offered or accepted, so frames need no negotiated state. A
+//! request from a browser page (it carries `Origin`) or through a proxy (forwarding fields) is
+//! refused: whoever serves on loopback must not become reachable through either
+//! (reliability-security T23).
 
 use std::fmt;
 
@@ -51,8 +52,8 @@ impl ClientUpgrade {
 
     /// The request. `host` is the value of the Host field.
     ///
-    /// OpenClaw: an `Origin` or a forwarding field would make the Gateway treat us as a browser or as
-    /// remote; it is sent nothing but the handshake (openclaw-serve §1.1).
+    /// OpenClaw: an `Origin` or a forwarding field would make the Gateway treat us as a browser or
+    /// as remote; it is sent nothing but the handshake (openclaw-serve §1.1).
     ///
     /// # Errors
     /// When host or path hold a byte that must not stand in a head.
