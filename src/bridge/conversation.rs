@@ -333,3 +333,147 @@ pub(super) fn attachments(raw: &RawValue) -> Vec<&RawValue> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(json: &str) -> &RawValue {
+        serde_json::from_str(json).expect("test input is JSON")
+    }
+
+    fn shown(row: &str) -> Option<String> {
+        let mut out = String::new();
+        Conversation::from_row(raw(row))?.write(&mut out);
+        Some(out)
+    }
+
+    #[test]
+    fn the_first_that_is_not_blank_counts() {
+        let row = r#"{"key":" k ","deliveryContext":{"channel":" ","to":"","accountId":" a1 ","threadId":null},
+            "lastChannel":"","channel":" Signal ","origin":{"provider":"irc","accountId":"a3","threadId":"t3"},
+            "lastTo":" t ","lastAccountId":"a2","lastThreadId":null,"label":" l ","displayName":"","updatedAt":1.50}"#;
+        assert_eq!(
+            shown(row).expect("it has a route"),
+            r#"{"sessionKey":"k","channel":"signal","to":"t","accountId":"a1","threadId":"t3","label":"l","updatedAt":1.50}"#
+        );
+        let row = r#"{"key":"k","deliveryContext":{"channel":"A","to":"1"},"lastChannel":"b","lastTo":"2","updatedAt":"x"}"#;
+        assert_eq!(
+            shown(row).expect("it has a route"),
+            r#"{"sessionKey":"k","channel":"a","to":"1","updatedAt":null}"#
+        );
+        let row = r#"{"key":"k","origin":{"provider":"IRC","to":"no"},"lastTo":"2"}"#;
+        assert!(
+            shown(row)
+                .expect("it has a route")
+                .contains(r#""channel":"irc","to":"2""#)
+        );
+    }
+
+    #[test]
+    fn without_a_key_a_channel_or_an_address_there_is_none() {
+        for row in [
+            r#"{"lastChannel":"c","lastTo":"t"}"#,
+            r#"{"key":" ","lastChannel":"c","lastTo":"t"}"#,
+            r#"{"key":"k","lastTo":"t"}"#,
+            r#"{"key":"k","lastChannel":"c"}"#,
+            r#"{"key":"k","lastChannel":7,"lastTo":"t"}"#,
+            r#"{"key":"k","lastChannel":"c","deliveryContext":{"to":{}}}"#,
+            "null",
+            "[]",
+            "\"k\"",
+        ] {
+            assert_eq!(shown(row), None, "{row}");
+        }
+    }
+
+    #[test]
+    fn a_thread_id_is_untouched_or_absent() {
+        for (delivery, shown_as, as_string) in [
+            (
+                "17171717.000100",
+                Some("17171717.000100"),
+                Some("\"17171717.000100\""),
+            ),
+            (
+                "\" \\u0041 \"",
+                Some("\" \\u0041 \""),
+                Some("\" \\u0041 \""),
+            ),
+            ("\"\"", Some("\"\""), Some("\"\"")),
+            ("{}", None, None),
+            ("true", None, None),
+        ] {
+            let row = format!(
+                "{{\"key\":\"k\",\"lastChannel\":\"c\",\"lastTo\":\"t\",\"lastThreadId\":{delivery}}}"
+            );
+            let conversation = Conversation::from_row(raw(&row)).expect("it has a route");
+            assert_eq!(conversation.thread_id.map(RawValue::get), shown_as);
+            assert_eq!(conversation.thread_id_as_string().as_deref(), as_string);
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_message_is_its_first() {
+        for (content, first, all) in [
+            ("\"plain\"", Some("\"plain\""), 1),
+            ("\"\"", Some("\"\""), 1),
+            (
+                r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#,
+                Some("\"a\""),
+                2,
+            ),
+            (r#"[{"type":"thinking","text":"odd"}]"#, Some("\"odd\""), 1),
+            (
+                r#"[{"type":"image"},{"type":"text","text":"late"}]"#,
+                None,
+                1,
+            ),
+            (r#"[{"type":"text","text":5}]"#, None, 0),
+            ("[]", None, 0),
+            ("[null,[1,2,3]]", None, 0),
+            ("{\"text\":\"x\"}", None, 0),
+            ("7", None, 0),
+        ] {
+            let payload = format!("{{\"sessionKey\":\"s\",\"message\":{{\"content\":{content}}}}}");
+            let message = Incoming::read(Some(raw(&payload))).expect("it has a key");
+            assert_eq!(message.text.map(RawValue::get), first, "{content}");
+            assert_eq!(message.texts().len(), all, "{content}");
+        }
+    }
+
+    #[test]
+    fn an_entry_has_its_own_id_or_else_that_of_the_gateway() {
+        for (entry, has) in [
+            (r#"{"id":"m"}"#, true),
+            (r#"{"id":" m ","__openclaw":{"id":"x"}}"#, true),
+            (r#"{"__openclaw":{"id":"m"}}"#, true),
+            (r#"{"id":"","__openclaw":{"id":"m"}}"#, true),
+            (r#"{"id":5,"__openclaw":{"id":"m"}}"#, true),
+            (r#"{"id":"x","__openclaw":{"id":"m"}}"#, false),
+            (r#"{"__openclaw":"m"}"#, false),
+            ("{}", false),
+            ("\"m\"", false),
+        ] {
+            assert_eq!(entry_has_id(raw(entry), "m"), has, "{entry}");
+        }
+    }
+
+    #[test]
+    fn attachments_are_the_blocks_that_are_no_text() {
+        let entry = r#"{"content":[{"type":"text","text":"t"},{"type":"image","data":"1"},{"type":"\u0074ext"},7,null,{"n":1}]}"#;
+        let found: Vec<_> = attachments(raw(entry))
+            .iter()
+            .map(|raw| raw.get())
+            .collect();
+        assert_eq!(found, [r#"{"type":"image","data":"1"}"#, r#"{"n":1}"#]);
+        for none in [
+            r#"{"content":"s"}"#,
+            "{}",
+            "[]",
+            r#"{"content":{"type":"image"}}"#,
+        ] {
+            assert!(attachments(raw(none)).is_empty(), "{none}");
+        }
+    }
+}

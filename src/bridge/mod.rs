@@ -757,4 +757,8 @@ fn channel_notification(message: &Incoming<'_>) -> Option<BridgeOutput> {
 }
 
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod replay_tests;
+#[cfg(test)]
 mod tests;

@@ -474,3 +474,224 @@ impl<'a, const N: usize> Arguments<'a, N> {
 fn refusal(tool: &str, faults: &str) -> String {
     format!("MCP error -32602: Input validation error: Invalid arguments for tool {tool}: {faults}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(tool: &str, arguments: &str) -> String {
+        let text = read(tool, arguments).expect_err(arguments);
+        let start = format!(
+            "MCP error -32602: Input validation error: Invalid arguments for tool {tool}: "
+        );
+        text.strip_prefix(&start).expect(&text).to_owned()
+    }
+
+    #[test]
+    fn defaults_are_those_of_openclaw() {
+        let list = read("conversations_list", "{}").expect("no argument is needed");
+        assert!(matches!(
+            list,
+            Invocation::Ask(Ask::List {
+                limit: 50,
+                search: None,
+                channel: None,
+                titles: true,
+                previews: true,
+            })
+        ));
+        let poll = read("events_poll", "{}").expect("no argument is needed");
+        assert!(matches!(
+            poll,
+            Invocation::Poll {
+                after: 0,
+                session: None,
+                limit: 20,
+            }
+        ));
+        let Invocation::Wait { after, timeout, .. } =
+            read("events_wait", "{}").expect("none needed")
+        else {
+            panic!("another tool");
+        };
+        assert_eq!((after, timeout), (0, Duration::from_secs(30)));
+        let Invocation::Ask(Ask::Read { limit, .. }) =
+            read("messages_read", r#"{"session_key":"s"}"#).expect("one argument")
+        else {
+            panic!("another tool");
+        };
+        assert_eq!(limit, 20);
+        let Invocation::Ask(Ask::Attachments { limit, .. }) = read(
+            "attachments_fetch",
+            r#"{"session_key":"s","message_id":"m"}"#,
+        )
+        .expect("two") else {
+            panic!("another tool");
+        };
+        assert_eq!(limit, 100);
+    }
+
+    #[test]
+    fn bounds_are_exact() {
+        for (tool, more, name, min, max) in [
+            ("conversations_list", "", "limit", 1, 500),
+            ("messages_read", "\"session_key\":\"s\",", "limit", 1, 200),
+            (
+                "attachments_fetch",
+                "\"session_key\":\"s\",\"message_id\":\"m\",",
+                "limit",
+                1,
+                200,
+            ),
+            ("events_poll", "", "limit", 1, 200),
+            ("events_poll", "", "after_cursor", 0, SAFE_INTEGER_MAX),
+            ("events_wait", "", "after_cursor", 0, SAFE_INTEGER_MAX),
+            ("events_wait", "", "timeout_ms", 1, 300_000),
+        ] {
+            let with = |value: String| format!("{{{more}\"{name}\":{value}}}");
+            for good in [min, min + 1, max - 1, max] {
+                assert!(
+                    read(tool, &with(good.to_string())).is_ok(),
+                    "{tool} {name} {good}"
+                );
+            }
+            let below = (i128::from(min) - 1).to_string();
+            let above = (max + 1).to_string();
+            for bad in [&*below, &above, "1.5", "-1e300", "1e300"] {
+                let expected =
+                    format!("{name} must be an integer from {min} to {max} (found {bad})");
+                assert_eq!(fault(tool, &with(bad.to_owned())), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn an_integer_may_be_written_as_javascript_would_take_it() {
+        for (written, meant) in [("5.0", 5), ("5e0", 5), ("0.5E1", 5), ("1e2", 100)] {
+            let poll = read("events_poll", &format!("{{\"limit\":{written}}}")).expect(written);
+            assert!(
+                matches!(poll, Invocation::Poll { limit, .. } if limit == meant),
+                "{written}"
+            );
+        }
+        let poll = read("events_poll", r#"{"after_cursor":-0}"#).expect("minus zero is zero");
+        assert!(matches!(poll, Invocation::Poll { after: 0, .. }));
+    }
+
+    #[test]
+    fn a_wrong_type_names_argument_rule_and_value() {
+        for (tool, arguments, expected) in [
+            (
+                "events_poll",
+                r#"{"after_cursor":"3"}"#,
+                r#"after_cursor must be an integer from 0 to 9007199254740991 (found "3")"#,
+            ),
+            (
+                "events_poll",
+                r#"{"limit":null}"#,
+                "limit must be an integer from 1 to 200 (found null)",
+            ),
+            (
+                "events_poll",
+                r#"{"session_key":5}"#,
+                "session_key must be a string (found 5)",
+            ),
+            (
+                "conversations_list",
+                r#"{"includeDerivedTitles":"yes"}"#,
+                r#"includeDerivedTitles must be true or false (found "yes")"#,
+            ),
+            (
+                "conversations_list",
+                r#"{"search":["a"]}"#,
+                r#"search must be a string (found ["a"])"#,
+            ),
+            (
+                "conversation_get",
+                "{}",
+                "session_key is missing, it must be a string of at least 1 character",
+            ),
+            (
+                "conversation_get",
+                r#"{"session_key":""}"#,
+                r#"session_key must be a string of at least 1 character (found "")"#,
+            ),
+            (
+                "permissions_respond",
+                r#"{"kind":"x","id":"1","decision":"maybe"}"#,
+                r#"kind must be one of exec, plugin (found "x"); decision must be one of allow-once, allow-always, deny (found "maybe")"#,
+            ),
+            (
+                "permissions_respond",
+                r#"{"kind":"exec","id":7,"decision":"deny"}"#,
+                "id must be a string of at least 1 character (found 7)",
+            ),
+            (
+                "permissions_list_open",
+                "[1]",
+                "arguments must be an object (found [1])",
+            ),
+            (
+                "events_poll",
+                "null",
+                "arguments must be an object (found null)",
+            ),
+        ] {
+            assert_eq!(fault(tool, arguments), expected, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_cut_and_control_characters_are_escaped() {
+        let long = format!("{{\"limit\":\"{}\u{7f}\"}}", "x".repeat(100));
+        assert!(fault("events_poll", &long).contains("x\\u{7f}\""));
+        let longer = format!("{{\"limit\":\"{}\"}}", "x".repeat(1_000));
+        let text = fault("events_poll", &longer);
+        assert!(text.len() < 250 && text.ends_with("…)"), "{text}");
+    }
+
+    #[test]
+    fn unknown_arguments_are_ignored_and_the_last_of_a_name_counts() {
+        let poll = read(
+            "events_poll",
+            r#"{"bogus":{"limit":0},"limit":0,"limit":7}"#,
+        )
+        .expect("good");
+        assert!(matches!(poll, Invocation::Poll { limit: 7, .. }));
+        assert!(matches!(
+            read("permissions_list_open", r#"{"x":1}"#),
+            Ok(Invocation::ListOpen)
+        ));
+    }
+
+    #[test]
+    fn filters_are_trimmed_and_blank_ones_absent() {
+        let list = read(
+            "conversations_list",
+            r#"{"channel":" SLACK\u00c9 ","search":" A "}"#,
+        );
+        let Ok(Invocation::Ask(Ask::List {
+            channel, search, ..
+        })) = list
+        else {
+            panic!("good arguments");
+        };
+        assert_eq!(channel.as_deref(), Some("slacké"));
+        assert_eq!(
+            search.expect("given").get(),
+            "\" A \"",
+            "the Gateway's own filter is untouched"
+        );
+        let poll = read("events_poll", r#"{"session_key":" \n"}"#);
+        assert!(matches!(poll, Ok(Invocation::Poll { session: None, .. })));
+    }
+
+    #[test]
+    fn an_unknown_tool_is_named_safely() {
+        assert_eq!(
+            not_found("x\u{1b}"),
+            "MCP error -32602: Tool x\\u{1b} not found"
+        );
+        assert_eq!(read("nope", "{}").expect_err("unknown"), not_found("nope"));
+    }
+}
