@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::raw_json::{is_object, number, text};
+use super::raw_json::{is_object, number, text, write_raw};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::limits::Limits;
@@ -292,10 +292,7 @@ impl Approvals {
                 ("expiresAtMs", &approval.expires_at_ms),
             ] {
                 if let Some(value) = value {
-                    out.push_str(",\"");
-                    out.push_str(name);
-                    out.push_str("\":");
-                    out.push_str(value.get());
+                    write_raw(out, name, value.get());
                 }
             }
             out.push('}');

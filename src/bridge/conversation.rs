@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::raw_json::{elements, is_number, is_object, is_string, text};
+use super::raw_json::{elements, is_number, is_object, is_string, text, write_member, write_raw};
 use crate::codec::json_text::write_string;
 
 /// The members of a session row that we act on.
@@ -136,14 +136,11 @@ impl<'a> Conversation<'a> {
     pub(super) fn write(&self, out: &mut String) {
         out.push_str("{\"sessionKey\":");
         write_string(out, &self.session_key);
-        out.push_str(",\"channel\":");
-        write_string(out, &self.channel);
-        out.push_str(",\"to\":");
-        write_string(out, &self.to);
+        write_member(out, "channel", Some(&self.channel));
+        write_member(out, "to", Some(&self.to));
         write_member(out, "accountId", self.account_id.as_deref());
         if let Some(thread) = self.thread_id {
-            out.push_str(",\"threadId\":");
-            out.push_str(thread.get());
+            write_raw(out, "threadId", thread.get());
         }
         write_member(out, "label", self.label.as_deref());
         write_member(out, "displayName", self.display_name.as_deref());
@@ -153,8 +150,8 @@ impl<'a> Conversation<'a> {
             "lastMessagePreview",
             self.last_message_preview.as_deref(),
         );
-        out.push_str(",\"updatedAt\":");
-        out.push_str(self.updated_at.map_or("null", RawValue::get));
+        let updated_at = self.updated_at.map_or("null", RawValue::get);
+        write_raw(out, "updatedAt", updated_at);
         out.push('}');
     }
 
@@ -167,16 +164,6 @@ impl<'a> Conversation<'a> {
                 Cow::Owned(format!("\"{}\"", thread.get()))
             }
         })
-    }
-}
-
-/// Appends `,"name":"value"` when there is a value.
-pub(super) fn write_member(out: &mut String, name: &str, value: Option<&str>) {
-    if let Some(value) = value {
-        out.push_str(",\"");
-        out.push_str(name);
-        out.push_str("\":");
-        write_string(out, value);
     }
 }
 
@@ -246,6 +233,8 @@ impl<'a> Entry<'a> {
 
 /// A `session.message` event, taken apart.
 pub(super) struct Incoming<'a> {
+    /// The whole payload, as the Gateway wrote it.
+    pub(super) raw: &'a RawValue,
     /// Key of the session, never blank.
     pub(super) session_key: Cow<'a, str>,
     /// The route of the session, when it has one.
@@ -267,9 +256,7 @@ impl<'a> Incoming<'a> {
     /// # Errors
     /// What is wrong with it, for a diagnostic.
     pub(super) fn read(payload: Option<&'a RawValue>) -> Result<Self, &'static str> {
-        let payload = payload
-            .filter(|raw| raw.get() != "null")
-            .ok_or("there is no payload")?;
+        let payload = payload.ok_or("there is no payload")?;
         if !is_object(payload) {
             return Err("the payload is no object");
         }
@@ -278,6 +265,7 @@ impl<'a> Incoming<'a> {
         let session_key = text(message.session_key).ok_or("sessionKey is no text")?;
         let entry = Entry::read(message.message);
         Ok(Self {
+            raw: payload,
             session_key,
             conversation: Conversation::from_message(&message),
             message_id: text(message.message_id),

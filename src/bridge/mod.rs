@@ -23,6 +23,7 @@
 
 mod approvals;
 mod conversation;
+mod events;
 mod permissions;
 mod queue;
 mod raw_json;
@@ -34,16 +35,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::value::RawValue;
 
-use self::approvals::{Approvals, Kind, NoId};
-use self::conversation::{Incoming, write_member};
-use self::permissions::{NotTheirs, Permissions, Verdict};
-use self::queue::{Event, EventQueue, Scope};
-use self::raw_json::{elements, is_object, is_string, members, string};
+use self::approvals::{Approvals, Kind};
+use self::permissions::Permissions;
+use self::queue::{Event, EventQueue, event_result};
+use self::raw_json::{elements, string};
 use self::steps::{Asker, Next, Steps};
 use self::tools::{Ask, Invocation, TOOLS};
 use self::waiters::{Waiters, Wish};
 use crate::clock::{Deadline, Now};
-use crate::codec::json_text::write_string;
 use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::entropy::Entropy;
 use crate::gate::GatedCall;
@@ -153,9 +152,10 @@ pub struct Bridge {
     outputs: VecDeque<BridgeOutput>,
 }
 
-/// Whether the `n`th of something is worth a line: the first, and each power of two.
-const fn is_worth_a_line(n: u64) -> bool {
-    n.is_power_of_two()
+/// Whether a count that rose from `before` to `now` is worth a line: it does at one and at each power of
+/// two, so that a flood of faults makes no flood of lines.
+const fn is_worth_a_line(before: u64, now: u64) -> bool {
+    now > before && (before == 0 || now.ilog2() > before.ilog2())
 }
 
 impl Bridge {
@@ -207,7 +207,7 @@ impl Bridge {
                 session,
                 limit,
             } => {
-                let result = poll_result(&self.queue, after, session.as_deref(), limit);
+                let result = self.queue.poll(after, session.as_deref(), limit);
                 self.answer(id, result);
             }
             Invocation::Wait {
@@ -299,186 +299,6 @@ impl Bridge {
         }
     }
 
-    fn queue_gap(&mut self, why: &str) {
-        let reason = format!(
-            "gateway connection lost: {}; events between were not delivered",
-            Quoted(why)
-        );
-        let event = self.queue.push(Scope::All, reason.len() + 32, |json| {
-            json.push_str("\"type\":\"gap\"");
-            write_member(json, "reason", Some(&reason));
-        });
-        wake(&mut self.waiters, &mut self.outputs, event);
-    }
-
-    /// The Gateway sent an event. Those we do not know are ignored.
-    pub fn handle_event(&mut self, now: Now, name: &str, payload: Option<Box<RawValue>>) {
-        if matches!(self.link, Link::Closed) {
-            return;
-        }
-        let payload = payload.as_deref();
-        match name {
-            "session.message" => self.handle_message(payload),
-            "exec.approval.requested" => {
-                self.handle_approval(
-                    now,
-                    name,
-                    payload,
-                    "exec_approval_requested",
-                    Some(Kind::Exec),
-                );
-            }
-            "plugin.approval.requested" => {
-                self.handle_approval(
-                    now,
-                    name,
-                    payload,
-                    "plugin_approval_requested",
-                    Some(Kind::Plugin),
-                );
-            }
-            "exec.approval.resolved" => {
-                self.handle_approval(now, name, payload, "exec_approval_resolved", None);
-            }
-            "plugin.approval.resolved" => {
-                self.handle_approval(now, name, payload, "plugin_approval_resolved", None);
-            }
-            _ => {}
-        }
-    }
-
-    fn handle_message(&mut self, payload: Option<&RawValue>) {
-        let message = match Incoming::read(payload) {
-            Ok(message) => message,
-            Err(what) => return self.malformed("session.message", what),
-        };
-        if !self.permissions.is_empty() && self.settles_prompt(&message) {
-            return;
-        }
-        let raw = payload.map_or("{}", RawValue::get);
-        let scope = Scope::Session((&*message.session_key).into());
-        let event = self.queue.push(scope, raw.len() + 512, |json| {
-            write_message(json, &message, raw)
-        });
-        // The notification goes out before the answers, as in the recordings.
-        if self.mode.announces() && message.role.as_deref() == Some("user") {
-            self.outputs.extend(channel_notification(&message));
-        }
-        wake(&mut self.waiters, &mut self.outputs, event);
-    }
-
-    /// Whether the message answered a pending prompt, and so is no message for anybody else. OpenClaw
-    /// does not queue such a message either.
-    fn settles_prompt(&mut self, message: &Incoming<'_>) -> bool {
-        let session = &*message.session_key;
-        let text = message.text.and_then(string).unwrap_or_default();
-        let settled = match self
-            .permissions
-            .message(session, message.role.as_deref(), &text)
-        {
-            Verdict::Ordinary => false,
-            Verdict::Answered {
-                code,
-                allow,
-                announced,
-            } => {
-                let behavior = if allow { "allow" } else { "deny" };
-                self.outputs.push_back(BridgeOutput::Notify {
-                    method: "notifications/claude/channel/permission",
-                    params: format!("{{\"request_id\":\"{code}\",\"behavior\":\"{behavior}\"}}"),
-                });
-                if !announced {
-                    self.warn(format!(
-                        "permission prompt {code} was answered ({behavior}) from session {}, though no \
-                         session had been shown its code",
-                        Quoted(session)
-                    ));
-                }
-                true
-            }
-            Verdict::NotTheirs { code, why } => {
-                let why = match why {
-                    NotTheirs::Role => {
-                        let role = message.role.as_deref().unwrap_or("absent");
-                        format!("its role is {}, not user", Quoted(role))
-                    }
-                    NotTheirs::AnnouncedIn(other) => {
-                        format!("the prompt was shown in session {}", Quoted(&other))
-                    }
-                };
-                self.warn(format!(
-                    "a message in session {} does not answer permission prompt {code}: {why}",
-                    Quoted(session)
-                ));
-                false
-            }
-        };
-        if message.role.as_deref() == Some("assistant") {
-            for text in message.texts().into_iter().filter_map(string) {
-                self.permissions.announced(session, &text);
-            }
-        }
-        settled
-    }
-
-    fn handle_approval(
-        &mut self,
-        now: Now,
-        name: &str,
-        payload: Option<&RawValue>,
-        kind_of_event: &str,
-        requested: Option<Kind>,
-    ) {
-        let payload = payload.filter(|raw| raw.get() != "null");
-        if payload.is_some_and(|raw| !is_object(raw)) {
-            return self.malformed(name, "the payload is no object");
-        }
-        let tracked = match (payload, requested) {
-            (Some(raw), Some(kind)) => self.approvals.requested(now, kind, raw),
-            (Some(raw), None) => self.approvals.resolved(raw),
-            (None, _) => Err(NoId),
-        };
-        if tracked == Err(NoId) {
-            self.malformed(name, "there is no id");
-        }
-        self.report_evictions();
-        // Queued all the same: clients of OpenClaw see such an event, too.
-        let raw = payload.map_or("{}", RawValue::get);
-        let event = self.queue.push(Scope::Unscoped, raw.len() + 64, |json| {
-            json.push_str("\"type\":\"");
-            json.push_str(kind_of_event);
-            json.push_str("\",\"raw\":");
-            json.push_str(raw);
-        });
-        wake(&mut self.waiters, &mut self.outputs, event);
-    }
-
-    fn report_evictions(&mut self) {
-        let now = (self.approvals.evicted(), self.permissions.evicted());
-        let before = std::mem::replace(&mut self.evictions_seen, now);
-        for (what, before, now) in [
-            ("approvals", before.0, now.0),
-            ("permission prompts", before.1, now.1),
-        ] {
-            if now > before && is_worth_a_line(now) {
-                self.warn(format!(
-                    "more pending {what} than approvals_pending_max allows: the oldest was forgotten, \
-                     {now} so far"
-                ));
-            }
-        }
-    }
-
-    fn malformed(&mut self, name: &str, what: &str) {
-        self.malformed += 1;
-        let count = self.malformed;
-        if is_worth_a_line(count) {
-            self.warn(format!(
-                "gateway event {name} cannot be used: {what} ({count} such events so far)"
-            ));
-        }
-    }
-
     /// The Gateway answered, or will not. Outcomes of calls that were cancelled are dropped.
     pub fn handle_response(
         &mut self,
@@ -542,43 +362,6 @@ impl Bridge {
                 "{method} failed: {what}; approvals from before the connection may be missing"
             ));
         }
-    }
-
-    /// The client sent a notification. Those we do not know are ignored; a permission prompt that lacks
-    /// one of its four strings is ignored, too, as in OpenClaw.
-    pub fn handle_notification(&mut self, now: Now, method: &str, params: Option<&str>) {
-        if method != "notifications/claude/channel/permission_request"
-            || matches!(self.link, Link::Closed)
-        {
-            return;
-        }
-        let names = ["request_id", "tool_name", "description", "input_preview"];
-        let found = members(params.unwrap_or("null"), names);
-        let Ok([Some(id), Some(tool), Some(description), Some(preview)]) = found else {
-            return;
-        };
-        if ![id, tool, description, preview].into_iter().all(is_string) {
-            return;
-        }
-        let request_id = string(id).unwrap_or_default();
-        self.permissions.requested(now, &request_id);
-        self.report_evictions();
-        if self.verbose {
-            let message = format!("pending Claude permission {}", Quoted(&request_id));
-            self.diagnose(Level::Info, message);
-        }
-        let event = self.queue.push(Scope::Unscoped, 256, |json| {
-            json.push_str("\"type\":\"claude_permission_request\"");
-            for (name, value) in [
-                ("requestId", id),
-                ("toolName", tool),
-                ("description", description),
-                ("inputPreview", preview),
-            ] {
-                write_raw(json, name, value.get());
-            }
-        });
-        wake(&mut self.waiters, &mut self.outputs, event);
     }
 
     /// Time passed. Early or repeated calls are harmless.
@@ -668,97 +451,5 @@ fn wake(waiters: &mut Waiters, outputs: &mut VecDeque<BridgeOutput>, event: &Eve
     }
 }
 
-/// The result of `events_wait`. `dropped` is only there when something is gone, so that an ordinary
-/// answer is that of OpenClaw.
-fn event_result(event: Option<&Event>, dropped: u64) -> ToolResult {
-    let text = event.map_or_else(
-        || "timeout".to_owned(),
-        |event| format!("event {}", event.cursor),
-    );
-    let mut json = String::from("{\"event\":");
-    json.push_str(event.map_or("null", |event| &event.json));
-    if dropped > 0 {
-        write_raw(&mut json, "dropped", &dropped.to_string());
-    }
-    json.push('}');
-    ToolResult::structured(&text, &json)
-}
-
-/// The result of `events_poll`: OpenClaw's members, then ours.
-fn poll_result(queue: &EventQueue, after: u64, session: Option<&str>, limit: usize) -> ToolResult {
-    let mut json = String::from("{\"events\":[");
-    let (mut count, mut next_cursor) = (0_usize, after);
-    for event in queue.after(after, session).take(limit) {
-        json.push_str(if count == 0 { "" } else { "," });
-        json.push_str(&event.json);
-        count += 1;
-        next_cursor = event.cursor.0;
-    }
-    json.push(']');
-    write_raw(&mut json, "next_cursor", &next_cursor.to_string());
-    write_raw(&mut json, "dropped", &queue.dropped(after).to_string());
-    write_raw(&mut json, "oldest_cursor", &queue.oldest().to_string());
-    json.push('}');
-    ToolResult::structured(&format!("events: {count}"), &json)
-}
-
-/// Appends `,"name":` and a raw JSON value.
-fn write_raw(json: &mut String, name: &str, raw: &str) {
-    json.push_str(",\"");
-    json.push_str(name);
-    json.push_str("\":");
-    json.push_str(raw);
-}
-
-/// Writes the members of a `message` event behind its cursor.
-fn write_message(json: &mut String, message: &Incoming<'_>, raw: &str) {
-    json.push_str("\"type\":\"message\"");
-    write_member(json, "sessionKey", Some(&message.session_key));
-    if let Some(conversation) = &message.conversation {
-        json.push_str(",\"conversation\":");
-        conversation.write(json);
-    }
-    write_member(json, "messageId", message.message_id.as_deref());
-    if let Some(seq) = message.message_seq {
-        write_raw(json, "messageSeq", seq.get());
-    }
-    write_member(json, "role", message.role.as_deref());
-    if let Some(text) = message.text {
-        write_raw(json, "text", text.get());
-    }
-    write_raw(json, "raw", raw);
-}
-
-/// The notification of a message; none without a route. All values of `meta` are strings: the client
-/// drops others in silence.
-fn channel_notification(message: &Incoming<'_>) -> Option<BridgeOutput> {
-    let conversation = message.conversation.as_ref()?;
-    let mut params = String::from("{\"content\":");
-    params.push_str(message.text.map_or("\"[non-text message]\"", RawValue::get));
-    params.push_str(",\"meta\":{\"session_key\":");
-    write_string(&mut params, &message.session_key);
-    write_member(&mut params, "channel", Some(&conversation.channel));
-    write_member(&mut params, "to", Some(&conversation.to));
-    let account = conversation.account_id.as_deref().unwrap_or_default();
-    write_member(&mut params, "account_id", Some(account));
-    let thread = conversation.thread_id_as_string();
-    write_raw(
-        &mut params,
-        "thread_id",
-        thread.as_deref().unwrap_or("\"\""),
-    );
-    let id = message.message_id.as_deref().unwrap_or_default();
-    write_member(&mut params, "message_id", Some(id));
-    params.push_str("}}");
-    Some(BridgeOutput::Notify {
-        method: "notifications/claude/channel",
-        params,
-    })
-}
-
-#[cfg(test)]
-mod model_tests;
-#[cfg(test)]
-mod replay_tests;
 #[cfg(test)]
 mod tests;

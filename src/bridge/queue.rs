@@ -11,8 +11,10 @@
 
 use std::collections::VecDeque;
 
+use super::raw_json::write_raw;
 use crate::ids::EventCursor;
 use crate::limits::Limits;
+use crate::protocol::message::ToolResult;
 
 /// Who gets to see an event when they ask for one session only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +136,40 @@ impl EventQueue {
             .range(skip..)
             .filter(move |event| event.matches(after, session))
     }
+
+    /// The result of `events_poll`: OpenClaw's members, then ours.
+    pub(super) fn poll(&self, after: u64, session: Option<&str>, limit: usize) -> ToolResult {
+        let mut json = String::from("{\"events\":[");
+        let (mut count, mut next_cursor) = (0_usize, after);
+        for event in self.after(after, session).take(limit) {
+            json.push_str(if count == 0 { "" } else { "," });
+            json.push_str(&event.json);
+            count += 1;
+            next_cursor = event.cursor.0;
+        }
+        json.push(']');
+        write_raw(&mut json, "next_cursor", &next_cursor.to_string());
+        write_raw(&mut json, "dropped", &self.dropped(after).to_string());
+        write_raw(&mut json, "oldest_cursor", &self.oldest().to_string());
+        json.push('}');
+        ToolResult::structured(&format!("events: {count}"), &json)
+    }
+}
+
+/// The result of `events_wait`. `dropped` is only there when something is gone, so that an ordinary
+/// answer is that of OpenClaw.
+pub(super) fn event_result(event: Option<&Event>, dropped: u64) -> ToolResult {
+    let text = event.map_or_else(
+        || "timeout".to_owned(),
+        |event| format!("event {}", event.cursor),
+    );
+    let mut json = String::from("{\"event\":");
+    json.push_str(event.map_or("null", |event| &event.json));
+    if dropped > 0 {
+        write_raw(&mut json, "dropped", &dropped.to_string());
+    }
+    json.push('}');
+    ToolResult::structured(&text, &json)
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
-//! Reading raw JSON without a value tree: what a value is, its text, its elements, some of its members.
+//! Raw JSON without a value tree: what a value is, its text, its elements, some of its members; and the
+//! few ways in which we write it.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::codec::json_text::write_string;
 
 /// Whether the value is an object.
 pub(super) fn is_object(raw: &RawValue) -> bool {
@@ -153,6 +156,22 @@ impl Visitor<'_> for LossyText {
     fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Self::Value, E> {
         Ok(String::from_utf8_lossy(bytes).into_owned())
     }
+}
+
+/// Appends `,"name":"value"` when there is a value.
+pub(super) fn write_member(out: &mut String, name: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        write_raw(out, name, "");
+        write_string(out, value);
+    }
+}
+
+/// Appends `,"name":` and a value that is JSON already.
+pub(super) fn write_raw(out: &mut String, name: &str, raw: &str) {
+    out.push_str(",\"");
+    out.push_str(name);
+    out.push_str("\":");
+    out.push_str(raw);
 }
 
 /// Growth that re-indented text is allowed without question.

@@ -20,8 +20,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::approvals::Kind;
-use super::conversation::{Conversation, attachments, entry_has_id, write_member};
-use super::raw_json::{elements, is_object, pretty, trim};
+use super::conversation::{Conversation, attachments, entry_has_id};
+use super::raw_json::{elements, is_object, pretty, trim, write_member, write_raw};
 use super::tools::Ask;
 use super::{BridgeOutput, Ticket};
 use crate::clock::{Deadline, Now, Uptime};
@@ -297,11 +297,9 @@ fn routed(payload: &RawValue, given: &str, text: Box<RawValue>, idempotency_key:
     write_member(&mut params, "channel", Some(&conversation.channel));
     write_member(&mut params, "accountId", conversation.account_id.as_deref());
     if let Some(thread) = conversation.thread_id_as_string() {
-        params.push_str(",\"threadId\":");
-        params.push_str(&thread);
+        write_raw(&mut params, "threadId", &thread);
     }
-    params.push_str(",\"message\":");
-    params.push_str(text.get());
+    write_raw(&mut params, "message", text.get());
     write_member(&mut params, "sessionKey", Some(&conversation.session_key));
     write_member(&mut params, "idempotencyKey", Some(idempotency_key));
     params.push('}');

@@ -355,12 +355,9 @@ struct Arguments<'a, const N: usize> {
 
 impl<'a, const N: usize> Arguments<'a, N> {
     fn read(tool: &'a str, json: &'a str, names: [&'static str; N]) -> Result<Self, String> {
-        let found = match members(json, names) {
-            Ok(found) => found,
-            Err(_) => {
-                let fault = format!("arguments must be an object (found {})", Quoted(json));
-                return Err(refusal(tool, &fault));
-            }
+        let Ok(found) = members(json, names) else {
+            let fault = format!("arguments must be an object (found {})", Quoted(json));
+            return Err(refusal(tool, &fault));
         };
         Ok(Self {
             tool,

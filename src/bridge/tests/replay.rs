@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::tests::Rig;
 use super::*;
-use crate::clock::Uptime;
 
 #[derive(Deserialize)]
 struct Head {
@@ -245,7 +243,11 @@ impl Player {
 
 macro_rules! recording {
     ($name:literal) => {
-        include_str!(concat!("../../protocol-fixtures/gateway/", $name, ".jsonl"))
+        include_str!(concat!(
+            "../../../protocol-fixtures/gateway/",
+            $name,
+            ".jsonl"
+        ))
     };
 }
 

@@ -5,10 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::tests::Rig;
 use super::*;
-use crate::clock::Uptime;
-use crate::entropy::Seeded;
 
 const EVENTS_MAX: u64 = 6;
 const WAITERS_MAX: usize = 4;
