@@ -357,6 +357,21 @@ fn a_list_method_that_fails_is_reported_once_and_a_lost_link_is_not() {
 }
 
 #[test]
+fn a_client_that_has_ended_its_input_waits_for_answers_but_not_for_events() {
+    let mut rig = Rig::ready(&Limits::DEFAULT);
+    let wait = rig.call("events_wait", "{}");
+    let list = rig.call("conversations_list", "{}");
+    rig.bridge.end_wait(wait);
+    rig.bridge.end_wait(list);
+    rig.drain();
+    assert_eq!(rig.answer(wait).as_deref(), Some(TIMEOUT));
+    assert_eq!(rig.answer(list), None);
+    let (ticket, ..) = rig.request();
+    rig.respond(ticket, r#"{"sessions":[]}"#);
+    assert!(rig.answer(list).is_some());
+}
+
+#[test]
 fn closing_answers_everything_once() {
     let mut rig = Rig::ready(&Limits::DEFAULT);
     let wait = rig.call("events_wait", "{}");
@@ -370,19 +385,16 @@ fn closing_answers_everything_once() {
     );
     rig.bridge.handle_lost(rig.now, "cut");
     let held = rig.call("messages_read", r#"{"session_key":"s"}"#);
-    rig.bridge.close(rig.now);
+    rig.bridge.close("over");
     rig.drain();
     assert_eq!(rig.answer(wait).as_deref(), Some(TIMEOUT));
     for (call, text) in [
-        (
-            list,
-            "bridge closed before the gateway answered sessions.list",
-        ),
+        (list, "over; the gateway had not answered sessions.list"),
         (
             send,
-            "bridge closed before the gateway answered send; the message may have been sent",
+            "over; the gateway had not answered send; the message may have been sent",
         ),
-        (held, "bridge closed before the gateway was connected"),
+        (held, "over"),
     ] {
         assert_eq!(rig.answer(call), Some(error_result(text)));
     }
@@ -390,7 +402,7 @@ fn closing_answers_everything_once() {
     rig.bridge.handle_ready(rig.now, false);
     rig.message("s", "user", "x");
     rig.prompt("abcde");
-    rig.bridge.close(rig.now);
+    rig.bridge.close("over");
     rig.drain();
     assert!(rig.answers.is_empty() && rig.notes.is_empty());
     assert_eq!(
