@@ -170,7 +170,7 @@ impl TlsSession {
             }
             if let Err(error) = self.connection.process_new_packets() {
                 // The alert tells the peer why. There is no second try if the socket is full.
-                let _ = self.connection.write_tls(&mut Through { registry, socket });
+                let _ = self.send_records(registry, socket);
                 return Err(io::Error::other(explain(&error)));
             }
         }
@@ -186,16 +186,8 @@ impl TlsSession {
     ) -> io::Result<Flushed> {
         let mut left = bytes_max;
         loop {
-            while self.connection.wants_write() {
-                if !socket.writable {
-                    return Ok(Flushed::Blocked);
-                }
-                match self.connection.write_tls(&mut Through { registry, socket }) {
-                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                    Ok(_) => {}
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(e) => return Err(e),
-                }
+            if !self.send_records(registry, socket)? {
+                return Ok(Flushed::Blocked);
             }
             if out.is_empty() {
                 return Ok(Flushed::All);
@@ -214,6 +206,22 @@ impl TlsSession {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Writes what the session has made ready; false when the socket is full before the end.
+    fn send_records(&mut self, registry: &Registry, socket: &mut Descriptor) -> io::Result<bool> {
+        while self.connection.wants_write() {
+            if !socket.writable {
+                return Ok(false);
+            }
+            match self.connection.write_tls(&mut Through { registry, socket }) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
     }
 
     /// Says goodbye; the next [`TlsSession::write`] sends it.
@@ -262,6 +270,8 @@ fn explain(error: &rustls::Error) -> String {
         "is for another name"
     } else if matches!(reason, Bad::UnknownIssuer) {
         "comes from no authority we trust"
+    } else if matches!(reason, Bad::BadSignature) {
+        "names an authority we trust but is not signed by it"
     } else if matches!(reason, Bad::Revoked) {
         "has been revoked"
     } else {

@@ -52,6 +52,8 @@ pub(crate) struct Probe {
     pub(crate) asks: VecDeque<IoRequest>,
     /// Send everything back, within the watermarks, and do not keep it.
     pub(crate) echo: bool,
+    /// Pause reads whenever bytes come.
+    pub(crate) pause_at_bytes: bool,
     /// Connections it still accepts, as wires 100, 101 …
     pub(crate) accepts: u32,
     pub(crate) accepted: Vec<(u32, String)>,
@@ -70,6 +72,7 @@ impl Probe {
             wires: BTreeMap::new(),
             asks: VecDeque::new(),
             echo: false,
+            pause_at_bytes: false,
             accepts: 0,
             accepted: Vec::new(),
             refused: 0,
@@ -147,6 +150,11 @@ impl Probe {
         self.ask(IoRequest::CloseWrite(WireId(wire)));
     }
 
+    pub(crate) fn resume(&mut self, wire: u32) {
+        self.wire(wire).paused = false;
+        self.ask(IoRequest::PauseReads(WireId(wire), false));
+    }
+
     fn send_back(&mut self, wire: u32, bytes: &[u8]) {
         self.send(wire, bytes);
         let noted = self.wire(wire);
@@ -193,6 +201,10 @@ impl Driven for Probe {
             IoEvent::Exited(report) => Seen::Exited(report),
             IoEvent::Failed(fault) => Seen::Failed(fault),
         };
+        if seen == Seen::Bytes && self.pause_at_bytes {
+            self.wire(id).paused = true;
+            self.ask(IoRequest::PauseReads(wire, true));
+        }
         self.wire(id).seen.push(seen);
     }
 
