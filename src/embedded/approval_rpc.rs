@@ -80,7 +80,10 @@ pub(super) fn exec_request(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<O
     if command.trim().is_empty() {
         return Err(Refusal::invalid("command is required"));
     }
-    if id.as_ref().is_some_and(|id| id.starts_with(PLUGIN_ID_PREFIX)) {
+    if id
+        .as_ref()
+        .is_some_and(|id| id.starts_with(PLUGIN_ID_PREFIX))
+    {
         return Err(Refusal::invalid(format!(
             "approval ids starting with {PLUGIN_ID_PREFIX} are reserved"
         )));
@@ -170,7 +173,11 @@ fn allowed_of(given: Option<&[String]>) -> Vec<Decision> {
     let given = given.unwrap_or_default();
     let named = |decision: &Decision| given.iter().any(|text| text == decision.as_str());
     let allowed: Vec<_> = Decision::ALL.into_iter().filter(named).collect();
-    if allowed.is_empty() { Decision::ALL.to_vec() } else { allowed }
+    if allowed.is_empty() {
+        Decision::ALL.to_vec()
+    } else {
+        allowed
+    }
 }
 
 /// Asks in the name of the program itself.
@@ -217,7 +224,11 @@ fn origin(
 ) -> Result<Object, Refusal> {
     let session = params.text("sessionKey")?.map(|key| canonical_key(&key));
     let agent = params.text("agentId")?;
-    let agent = agent.or_else(|| session.as_deref().map(|key| views::agent_of(key).to_owned()));
+    let agent = agent.or_else(|| {
+        session
+            .as_deref()
+            .map(|key| views::agent_of(key).to_owned())
+    });
     let json = json.text_or_null("agentId", agent.as_deref());
     let json = match between {
         Some((name, value)) => json.text_or_null(name, value),
@@ -225,7 +236,10 @@ fn origin(
     };
     Ok(json
         .text_or_null("sessionKey", session.as_deref())
-        .text_or_null("turnSourceChannel", params.text("turnSourceChannel")?.as_deref())
+        .text_or_null(
+            "turnSourceChannel",
+            params.text("turnSourceChannel")?.as_deref(),
+        )
         .text_or_null("turnSourceTo", params.text("turnSourceTo")?.as_deref())
         .text_or_null(
             "turnSourceAccountId",
@@ -238,7 +252,10 @@ fn origin(
 }
 
 fn decisions_json(decisions: &[Decision]) -> String {
-    let names: Vec<_> = decisions.iter().map(|d| format!("\"{}\"", d.as_str())).collect();
+    let names: Vec<_> = decisions
+        .iter()
+        .map(|d| format!("\"{}\"", d.as_str()))
+        .collect();
     format!("[{}]", names.join(","))
 }
 
@@ -278,6 +295,7 @@ fn record(desk: &mut Desk<'_>, request: Request) -> Result<(i64, i64), Refusal> 
 }
 
 fn asked(desk: &mut Desk<'_>, request: Request, two_phase: bool) -> Result<Outcome, Refusal> {
+    desk.check_waiting()?;
     let (kind, id) = (request.kind, request.id.clone());
     let (created_at_ms, expires_at_ms) = record(desk, request)?;
     let accepted = two_phase.then(|| {
@@ -317,6 +335,7 @@ fn wait(desk: &Desk<'_>, params: &Params<'_>, kind: ApprovalKind) -> Result<Outc
         .filter(|approval| desk.caller.sees(approval))
         .ok_or_else(|| Refusal::invalid("approval expired or not found"))?;
     if approval.decision.is_none() {
+        desk.check_waiting()?;
         let mut outcome = Outcome::answer("");
         outcome.answer = Answer::Decided {
             kind,
@@ -442,6 +461,6 @@ fn unclear(kind: ApprovalKind) -> Refusal {
 
 fn unknown() -> Refusal {
     Refusal::invalid("unknown or expired approval id").with_details(
-        r#"{"reason":"APPROVAL_NOT_FOUND","remediation":"Re-request the action; pending approvals are cleared after expiry or restart."}"#,
+        r#"{"reason":"APPROVAL_NOT_FOUND","remediation":"ask again: an approval is forgotten once it has expired"}"#,
     )
 }

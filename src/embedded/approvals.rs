@@ -150,7 +150,12 @@ impl ApprovalTable {
         id: &str,
         visible: &dyn Fn(&Approval) -> bool,
     ) -> Found<'_> {
-        find([&self.pending, &self.resolved].into_iter(), kind, id, visible)
+        find(
+            [&self.pending, &self.resolved].into_iter(),
+            kind,
+            id,
+            visible,
+        )
     }
 
     /// The waiting approvals of a kind, oldest first.

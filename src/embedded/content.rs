@@ -34,6 +34,12 @@ pub(super) fn text_block(text: &str) -> Box<RawValue> {
     RawValue::from_string(json).expect("a written block is JSON")
 }
 
+/// Content as a client sent it, in one line: a line break can only stand between JSON tokens.
+pub(super) fn in_one_line(content: &RawValue) -> Box<RawValue> {
+    let line = content.get().replace(['\n', '\r'], " ");
+    RawValue::from_string(line).unwrap_or_else(|_| string(""))
+}
+
 /// The beginning of the first text in `content`, white space folded; at most `chars_max` characters, then
 /// an ellipsis. `None` when there is no text.
 pub(super) fn start_of(content: &str, chars_max: usize) -> Option<String> {
@@ -82,6 +88,14 @@ mod tests {
         assert_eq!(first_text(mixed).as_deref(), Some("t"));
         assert_eq!(first_text(r#"[{"type":"image","data":"AA"}]"#), None);
         assert_eq!(first_text("17"), None);
+    }
+
+    #[test]
+    fn content_becomes_one_line_and_stays_the_same() {
+        let raw = RawValue::from_string("[\r\n{\"text\":\n\"a\\nb\"}]".to_owned()).expect("valid");
+        let line = in_one_line(&raw);
+        assert!(!line.get().contains('\n'), "{}", line.get());
+        assert_eq!(first_text(line.get()).as_deref(), Some("a\nb"));
     }
 
     #[test]

@@ -22,9 +22,7 @@ impl<'a> RequestFrame<'a> {
     pub(super) fn read(text: &'a str, id_bytes_max: usize) -> Result<Self, Option<String>> {
         let usable = |id: &String| !id.is_empty() && id.len() <= id_bytes_max;
         match serde_json::from_str::<Self>(text) {
-            Ok(frame)
-                if frame.r#type == "req" && usable(&frame.id) && !frame.method.is_empty() =>
-            {
+            Ok(frame) if frame.r#type == "req" && usable(&frame.id) && !frame.method.is_empty() => {
                 Ok(frame)
             }
             Ok(frame) => Err(Some(frame.id).filter(usable)),

@@ -109,7 +109,7 @@ pub(super) fn post(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, 
         display_name: params.text("displayName")?,
     };
     let blocks = match params.raw("content") {
-        Some(raw) if raw.get().starts_with('[') => Some(raw.to_owned()),
+        Some(raw) if raw.get().starts_with('[') => Some(content::in_one_line(raw)),
         Some(_) => return Err(params.wrong("content", "must be array")),
         None => None,
     };
@@ -135,7 +135,10 @@ pub(super) fn add_post(
     once: Option<String>,
 ) -> Result<(Posted, Option<News>), Refusal> {
     let role = post.role.as_str();
-    if let Some(known) = once.as_ref().and_then(|once| desk.store.answered(desk.now, role, once)) {
+    if let Some(known) = once
+        .as_ref()
+        .and_then(|once| desk.store.answered(desk.now, role, once))
+    {
         return Ok((Posted::from_answer(known), None));
     }
     let key = canonical_key(&post.session_key);
@@ -168,14 +171,19 @@ fn route_of(desk: &Desk<'_>, post: &Post, key: &str) -> Option<Route> {
     if known.is_some() && given.iter().all(|part| part.is_none()) {
         return None;
     }
-    let route = known.and_then(|c| c.route.clone()).unwrap_or_else(|| Route {
-        channel: DEFAULT_CHANNEL.to_owned(),
-        to: key.rsplit(':').next().unwrap_or(key).to_owned(),
-        account_id: None,
-        thread_id: None,
-    });
+    let route = known
+        .and_then(|c| c.route.clone())
+        .unwrap_or_else(|| Route {
+            channel: DEFAULT_CHANNEL.to_owned(),
+            to: key.rsplit(':').next().unwrap_or(key).to_owned(),
+            account_id: None,
+            thread_id: None,
+        });
     Some(Route {
-        channel: post.channel.as_ref().map_or(route.channel, |c| c.to_lowercase()),
+        channel: post
+            .channel
+            .as_ref()
+            .map_or(route.channel, |c| c.to_lowercase()),
         to: post.to.clone().unwrap_or(route.to),
         account_id: post.account_id.clone().or(route.account_id),
         thread_id: post.thread_id.clone().or(route.thread_id),
@@ -215,7 +223,9 @@ pub(super) fn send(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, 
         return Ok(Outcome::answer(sent(&once, known)));
     }
     let known = key.as_ref().and_then(|key| desk.store.conversation(key));
-    let stored = known.and_then(|c| c.route.as_ref()).map(|r| r.channel.clone());
+    let stored = known
+        .and_then(|c| c.route.as_ref())
+        .map(|r| r.channel.clone());
     let channel = channel
         .or(stored)
         .ok_or_else(|| Refusal::invalid("channel is required: the session has no route"))?;
@@ -248,7 +258,10 @@ fn sent(once: &str, answered: &Answered) -> String {
     Object::new()
         .text("runId", once)
         .text("messageId", &answered.message_id)
-        .text("channel", answered.channel.as_deref().unwrap_or(DEFAULT_CHANNEL))
+        .text(
+            "channel",
+            answered.channel.as_deref().unwrap_or(DEFAULT_CHANNEL),
+        )
         .end()
 }
 
@@ -277,7 +290,10 @@ pub(super) fn chat_send(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outc
     let message = params.required_long_text("message")?;
     let run = params.required_text("idempotencyKey")?;
     params.flag("deliver")?;
-    let started = Object::new().text("runId", &run).text("status", "started").end();
+    let started = Object::new()
+        .text("runId", &run)
+        .text("status", "started")
+        .end();
     let once = format!("{run}:user");
     if desk.store.answered(desk.now, "user", &once).is_some() {
         return Ok(Outcome::answer(started));

@@ -15,6 +15,8 @@ pub(super) const FIELD_BYTES_MAX: usize = 1_024;
 #[derive(Debug)]
 pub(super) struct Params<'a> {
     method: &'a str,
+    /// Where the object stands: empty at the root, else `/member`.
+    path: String,
     members: BTreeMap<String, &'a RawValue>,
 }
 
@@ -28,7 +30,11 @@ impl<'a> Params<'a> {
             None => BTreeMap::new(),
             Some(raw) => object(raw).ok_or_else(|| refuse(method, "must be object"))?,
         };
-        Ok(Self { method, members })
+        Ok(Self {
+            method,
+            path: String::new(),
+            members,
+        })
     }
 
     /// Refuses members that are not among `known`.
@@ -36,11 +42,19 @@ impl<'a> Params<'a> {
     /// # Errors
     /// Names the first one.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), Refusal> {
-        match self.members.keys().find(|name| !known.contains(&name.as_str())) {
+        match self
+            .members
+            .keys()
+            .find(|name| !known.contains(&name.as_str()))
+        {
             None => Ok(()),
             Some(name) => {
+                let place = match self.path.as_str() {
+                    "" => "root",
+                    path => path,
+                };
                 let name = crate::secret::Quoted(name);
-                Err(self.refuse(&format!("at root: unexpected property '{name}'")))
+                Err(self.refuse(&format!("at {place}: unexpected property '{name}'")))
             }
         }
     }
@@ -139,6 +153,22 @@ impl<'a> Params<'a> {
         }
     }
 
+    /// One of these strings.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub(super) fn one_of(&self, name: &str, known: &[&str]) -> Result<Option<String>, Refusal> {
+        let text = self.text(name)?;
+        if text
+            .as_ref()
+            .is_some_and(|text| !known.contains(&text.as_str()))
+        {
+            let rule = format!("must be one of {}", known.join(", "));
+            return Err(self.wrong(name, &rule));
+        }
+        Ok(text)
+    }
+
     /// A boolean; absent is false.
     ///
     /// # Errors
@@ -187,18 +217,23 @@ impl<'a> Params<'a> {
         let members = object(raw).ok_or_else(|| self.wrong(name, "must be object"))?;
         Ok(Some(Params {
             method: self.method,
+            path: format!("{}/{name}", self.path),
             members,
         }))
     }
 
     /// The refusal because of member `name`.
     pub(super) fn wrong(&self, name: &str, rule: &str) -> Refusal {
-        self.refuse(&format!("at /{name}: {rule}"))
+        self.refuse(&format!("at {}/{name}: {rule}", self.path))
     }
 
     /// The refusal because `name` is not there.
     pub(super) fn missing(&self, name: &str) -> Refusal {
-        self.refuse(&format!("must have required property '{name}'"))
+        let place = match self.path.as_str() {
+            "" => String::new(),
+            path => format!("at {path}: "),
+        };
+        self.refuse(&format!("{place}must have required property '{name}'"))
     }
 
     fn refuse(&self, why: &str) -> Refusal {
@@ -220,7 +255,8 @@ fn object(raw: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
 }
 
 fn is_number(raw: &RawValue) -> bool {
-    raw.get().starts_with(|c: char| c == '-' || c.is_ascii_digit())
+    raw.get()
+        .starts_with(|c: char| c == '-' || c.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -269,6 +305,21 @@ mod tests {
             assert!(p.integer("big", 0, true).is_err());
             assert!(p.integer("half", 0, false).is_err());
         });
+        with(r#"{"inner":{"x":1}}"#, |p| {
+            let inner = p.object("inner").expect("object").expect("there");
+            assert_eq!(
+                inner.only(&[]).map_err(message),
+                Err("invalid m params: at /inner: unexpected property 'x'".to_owned())
+            );
+            assert_eq!(
+                inner.required_text("y").map_err(message),
+                Err("invalid m params: at /inner: must have required property 'y'".to_owned())
+            );
+            assert_eq!(
+                inner.one_of("x", &["a"]).map_err(message),
+                Err("invalid m params: at /inner/x: must be string".to_owned())
+            );
+        });
         let raw = RawValue::from_string("[]".to_owned()).expect("valid");
         let refused = Params::read("m", Some(&raw)).map_err(message);
         assert_eq!(
@@ -282,6 +333,9 @@ mod tests {
         let at = |n: usize| with(&format!(r#"{{"a":"{}"}}"#, "x".repeat(n)), |p| p.text("a"));
         assert!(at(FIELD_BYTES_MAX).is_ok());
         let refused = at(FIELD_BYTES_MAX + 1).expect_err("too long").message;
-        assert!(refused.contains("1024") && refused.contains("1025"), "{refused}");
+        assert!(
+            refused.contains("1024") && refused.contains("1025"),
+            "{refused}"
+        );
     }
 }

@@ -76,6 +76,24 @@ pub(super) struct Desk<'a> {
     pub(super) store_label: &'a str,
     pub(super) now: Now,
     pub(super) caller: Caller<'a>,
+    /// Requests of this connection that wait for a decision.
+    pub(super) waiting: usize,
+}
+
+impl Desk<'_> {
+    /// Whether one more request may wait for a decision.
+    ///
+    /// # Errors
+    /// The refusal to send back.
+    pub(super) fn check_waiting(&self) -> Result<(), Refusal> {
+        let (most, found) = (self.limits.requests_open_max, self.waiting);
+        if found < most {
+            return Ok(());
+        }
+        Err(Refusal::unavailable(format!(
+            "too many requests wait for a decision (requests_open_max {most}, found {found})"
+        )))
+    }
 }
 
 /// What others are told.
@@ -162,7 +180,11 @@ const fn method(name: &'static str, scope: Scope, handler: Handler) -> Method {
 /// All methods after `connect`.
 const METHODS: [Method; 18] = [
     method("sessions.subscribe", Scope::Read, session_rpc::subscribe),
-    method("sessions.unsubscribe", Scope::Read, session_rpc::unsubscribe),
+    method(
+        "sessions.unsubscribe",
+        Scope::Read,
+        session_rpc::unsubscribe,
+    ),
     method("sessions.list", Scope::Read, session_rpc::list),
     method("sessions.describe", Scope::Read, session_rpc::describe),
     method("sessions.get", Scope::Read, session_rpc::get),
@@ -170,14 +192,46 @@ const METHODS: [Method; 18] = [
     method("chat.send", Scope::Write, message_rpc::chat_send),
     method("chat.inject", Scope::Admin, message_rpc::chat_inject),
     method("drawspan.post", Scope::Write, message_rpc::post),
-    method("exec.approval.request", Scope::Approvals, approval_rpc::exec_request),
-    method("exec.approval.waitDecision", Scope::Approvals, approval_rpc::exec_wait),
-    method("exec.approval.resolve", Scope::Approvals, approval_rpc::exec_resolve),
-    method("exec.approval.list", Scope::Approvals, approval_rpc::exec_list),
-    method("plugin.approval.request", Scope::Approvals, approval_rpc::plugin_request),
-    method("plugin.approval.waitDecision", Scope::Approvals, approval_rpc::plugin_wait),
-    method("plugin.approval.resolve", Scope::Approvals, approval_rpc::plugin_resolve),
-    method("plugin.approval.list", Scope::Approvals, approval_rpc::plugin_list),
+    method(
+        "exec.approval.request",
+        Scope::Approvals,
+        approval_rpc::exec_request,
+    ),
+    method(
+        "exec.approval.waitDecision",
+        Scope::Approvals,
+        approval_rpc::exec_wait,
+    ),
+    method(
+        "exec.approval.resolve",
+        Scope::Approvals,
+        approval_rpc::exec_resolve,
+    ),
+    method(
+        "exec.approval.list",
+        Scope::Approvals,
+        approval_rpc::exec_list,
+    ),
+    method(
+        "plugin.approval.request",
+        Scope::Approvals,
+        approval_rpc::plugin_request,
+    ),
+    method(
+        "plugin.approval.waitDecision",
+        Scope::Approvals,
+        approval_rpc::plugin_wait,
+    ),
+    method(
+        "plugin.approval.resolve",
+        Scope::Approvals,
+        approval_rpc::plugin_resolve,
+    ),
+    method(
+        "plugin.approval.list",
+        Scope::Approvals,
+        approval_rpc::plugin_list,
+    ),
     method("health", Scope::Read, session_rpc::health),
 ];
 

@@ -79,13 +79,21 @@ impl Filter {
                 conversation.display_name.as_deref(),
                 conversation.label.as_deref(),
             ];
-            names.into_iter().flatten().any(|name| name.to_lowercase().contains(search))
+            names
+                .into_iter()
+                .flatten()
+                .any(|name| name.to_lowercase().contains(search))
         };
         !self.spawned
             && self.search.as_ref().is_none_or(found)
             && (self.label.is_none() || self.label == conversation.label)
-            && self.agent.as_ref().is_none_or(|agent| views::agent_of(key) == agent)
-            && self.updated_after_ms.is_none_or(|after| conversation.updated_at_ms >= after)
+            && self
+                .agent
+                .as_ref()
+                .is_none_or(|agent| views::agent_of(key) == agent)
+            && self
+                .updated_after_ms
+                .is_none_or(|after| conversation.updated_at_ms >= after)
     }
 }
 
@@ -127,7 +135,11 @@ pub(super) fn list(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, 
     let mut rows = String::new();
     let mut count = 0;
     for (key, conversation) in found.iter().skip(start).take(most) {
-        let extras = if count < ROWS_WITH_EXTRAS_MAX { extras } else { RowExtras::default() };
+        let extras = if count < ROWS_WITH_EXTRAS_MAX {
+            extras
+        } else {
+            RowExtras::default()
+        };
         let row = views::session_row(key, conversation, extras);
         if count > 0 && rows.len() + row.len() > room {
             break; // The rest is on the next page.
@@ -146,11 +158,18 @@ pub(super) fn list(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, 
     if let Some(offset) = offset {
         payload = payload.int("offset", offset);
     }
-    let next = if more { next.to_string() } else { "null".to_owned() };
+    let next = if more {
+        next.to_string()
+    } else {
+        "null".to_owned()
+    };
     let payload = payload
         .raw("nextOffset", &next)
         .raw("hasMore", if more { "true" } else { "false" })
-        .raw("defaults", r#"{"modelProvider":null,"model":null,"contextTokens":null}"#)
+        .raw(
+            "defaults",
+            r#"{"modelProvider":null,"model":null,"contextTokens":null}"#,
+        )
         .raw("sessions", &format!("[{rows}]"))
         .end();
     Ok(Outcome::answer(payload))
@@ -174,7 +193,9 @@ pub(super) fn describe(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outco
 pub(super) fn get(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, Refusal> {
     params.only(&["key", "limit"])?;
     let key = canonical_key(&params.required_text("key")?);
-    let limit = params.integer("limit", 1, true)?.unwrap_or(MESSAGES_DEFAULT);
+    let limit = params
+        .integer("limit", 1, true)?
+        .unwrap_or(MESSAGES_DEFAULT);
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut room = reply_bytes_max(desk);
     let mut newest_first = Vec::new();
@@ -192,13 +213,17 @@ pub(super) fn get(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, R
         push_item(&mut messages, json);
     }
     Ok(Outcome::answer(
-        Object::new().raw("messages", &format!("[{messages}]")).end(),
+        Object::new()
+            .raw("messages", &format!("[{messages}]"))
+            .end(),
     ))
 }
 
 /// Bytes of rows or messages that fit a reply which a client still accepts.
 pub(super) fn reply_bytes_max(desk: &Desk<'_>) -> usize {
-    desk.limits.gateway_message_bytes_max.saturating_sub(ENVELOPE_BYTES)
+    desk.limits
+        .gateway_message_bytes_max
+        .saturating_sub(ENVELOPE_BYTES)
 }
 
 /// Adds an item to the inside of a JSON array.

@@ -270,7 +270,13 @@ impl Store {
                 channel: record.sent_by,
                 at_ms: record.at_ms,
             };
-            remember(&mut self.answers, &mut self.answers_by_age, &record.role, once, answered);
+            remember(
+                &mut self.answers,
+                &mut self.answers_by_age,
+                &record.role,
+                once,
+                answered,
+            );
         }
         conversation.messages.push_back(Message {
             id: record.id,
@@ -317,7 +323,10 @@ impl Store {
 
     fn forget_oldest(&mut self) {
         while let Some((key, seq)) = self.by_age.pop_front() {
-            let oldest = self.conversations.get(&key).and_then(|c| c.messages.front());
+            let oldest = self
+                .conversations
+                .get(&key)
+                .and_then(|c| c.messages.front());
             if oldest.is_some_and(|message| message.seq == seq) {
                 self.forget_oldest_of(&key);
                 return;
@@ -405,7 +414,10 @@ impl Conversation {
     /// The message numbered `seq`, if it is still in memory.
     pub(super) fn message(&self, seq: u64) -> Option<&Message> {
         // New messages are asked for most.
-        self.messages.iter().rev().find(|message| message.seq == seq)
+        self.messages
+            .iter()
+            .rev()
+            .find(|message| message.seq == seq)
     }
 }
 

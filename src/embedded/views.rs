@@ -115,7 +115,10 @@ fn row_members(key: &str, conversation: &Conversation) -> String {
         .text("kind", if group { "group" } else { "direct" })
         .text_if("label", conversation.label.as_deref())
         .text_if("displayName", conversation.display_name.as_deref())
-        .text_if("channel", route.filter(|_| group).map(|r| r.channel.as_str()))
+        .text_if(
+            "channel",
+            route.filter(|_| group).map(|r| r.channel.as_str()),
+        )
         .text("chatType", if group { "channel" } else { "direct" })
         .int("updatedAt", conversation.updated_at_ms)
         .text("sessionId", &conversation.session_id);
@@ -142,7 +145,8 @@ fn delivery_context(route: &Route) -> String {
 
 /// Whether a key names a conversation of several people.
 fn is_group(key: &str) -> bool {
-    key.split(':').any(|part| matches!(part, "group" | "channel"))
+    key.split(':')
+        .any(|part| matches!(part, "group" | "channel"))
 }
 
 /// Display name, else what was said first, else the key.
@@ -194,7 +198,10 @@ pub(super) fn message_event(store: &Store, key: &str, seq: u64) -> Option<String
         .raw("message", &message(said, false))
         .text("messageId", &said.id)
         .int("messageSeq", said.seq)
-        .raw("session", &session_row(key, conversation, RowExtras::default()))
+        .raw(
+            "session",
+            &session_row(key, conversation, RowExtras::default()),
+        )
         .members(&row_members(key, conversation))
         .end();
     Some(event)
