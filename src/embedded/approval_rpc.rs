@@ -88,8 +88,12 @@ pub(super) fn exec_request(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<O
             "approval ids starting with {PLUGIN_ID_PREFIX} are reserved"
         )));
     }
-    let known = |id: &String| desk.store.approvals.get(ApprovalKind::Exec, id).is_some();
-    if id.as_ref().is_some_and(known) {
+    // Of a decided one only the answer is remembered; its id may be used again.
+    let waits = |id: &String| {
+        let known = desk.store.approvals.get(ApprovalKind::Exec, id);
+        known.is_some_and(|approval| approval.decision.is_none())
+    };
+    if id.as_ref().is_some_and(waits) {
         return Err(Refusal::invalid("approval id already pending"));
     }
     let ask = params.text("ask")?;

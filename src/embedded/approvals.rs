@@ -229,3 +229,147 @@ fn find<'a>(
         None => Found::Nothing,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    const EXEC: ApprovalKind = ApprovalKind::Exec;
+
+    fn at(ms: u64) -> Now {
+        Now {
+            up: Uptime::from_millis(ms),
+            unix_ms: i64::try_from(ms).expect("small"),
+        }
+    }
+
+    fn ask(table: &mut ApprovalTable, now: Now, kind: ApprovalKind, id: &str, device: &str) {
+        let record = ApprovalRecord {
+            kind,
+            id: id.to_owned(),
+            request: RawValue::from_string("{}".to_owned()).expect("valid"),
+            allowed: Decision::ALL.to_vec(),
+            created_at_ms: now.unix_ms,
+            expires_at_ms: now.unix_ms + 1_000,
+            device: Some(device.to_owned()),
+        };
+        table.apply_request(now, record);
+    }
+
+    fn decide(table: &mut ApprovalTable, id: &str) {
+        table.apply_decision(DecisionRecord {
+            kind: EXEC,
+            id: id.to_owned(),
+            decision: Decision::Deny,
+            by: None,
+            at_ms: 0,
+        });
+    }
+
+    fn pending(table: &ApprovalTable, id: &str) -> String {
+        say(&table.find_pending(EXEC, id, &|a| a.device.as_deref() == Some("me")))
+    }
+
+    fn any(table: &ApprovalTable, id: &str) -> String {
+        say(&table.find_any(EXEC, id, &|_| true))
+    }
+
+    fn say(found: &Found<'_>) -> String {
+        match found {
+            Found::One(id, approval) if approval.decision.is_some() => format!("{id} resolved"),
+            Found::One(id, _) => format!("{id} pending"),
+            Found::Ambiguous => "ambiguous".to_owned(),
+            Found::Nothing => "nothing".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_state_table() {
+        let mut table = ApprovalTable::new(2);
+        assert_eq!(pending(&table, "a"), "nothing");
+        ask(&mut table, at(0), EXEC, "a", "me");
+        assert_eq!(pending(&table, "a"), "a pending");
+        decide(&mut table, "a");
+        assert_eq!(
+            (pending(&table, "a"), any(&table, "a")),
+            ("nothing".into(), "a resolved".into())
+        );
+        decide(&mut table, "a");
+        assert_eq!(
+            any(&table, "a"),
+            "a resolved",
+            "a second decision changes nothing"
+        );
+        ask(&mut table, at(0), EXEC, "b", "me");
+        assert_eq!(
+            table.next_deadline().map(|d| d.at),
+            Some(Uptime::from_millis(1_000))
+        );
+        assert_eq!(table.forget_lapsed(at(999)), []);
+        let lapsed = table.forget_lapsed(at(1_000));
+        assert_eq!(
+            lapsed.iter().map(|l| l.id.as_str()).collect::<Vec<_>>(),
+            ["b"]
+        );
+        assert_eq!(
+            (any(&table, "b"), table.next_deadline()),
+            ("nothing".into(), None)
+        );
+        for id in ["c", "d"] {
+            ask(&mut table, at(0), EXEC, id, "me");
+            decide(&mut table, id);
+        }
+        assert_eq!(any(&table, "a"), "nothing", "two are remembered");
+        assert_eq!(any(&table, "c"), "c resolved");
+        ask(&mut table, at(0), EXEC, "c", "me");
+        assert_eq!(any(&table, "c"), "c pending", "the id is used again");
+    }
+
+    #[test]
+    fn prefixes_are_unique_among_what_is_visible() {
+        let mut table = ApprovalTable::new(9);
+        ask(&mut table, at(0), EXEC, "ab", "me");
+        ask(&mut table, at(0), EXEC, "abc", "other");
+        ask(&mut table, at(0), ApprovalKind::Plugin, "abd", "me");
+        assert_eq!(
+            pending(&table, "a"),
+            "ab pending",
+            "the other two are not meant"
+        );
+        ask(&mut table, at(0), EXEC, "abe", "me");
+        assert_eq!(pending(&table, "a"), "ambiguous");
+        assert_eq!(
+            pending(&table, " ab "),
+            "ab pending",
+            "a whole id wins over longer ones"
+        );
+        assert_eq!(pending(&table, "abe"), "abe pending");
+        assert_eq!(pending(&table, "abc"), "nothing");
+        assert_eq!(pending(&table, ""), "nothing");
+        decide(&mut table, "ab");
+        assert_eq!(
+            pending(&table, "a"),
+            "abe pending",
+            "resolved ones do not count"
+        );
+    }
+
+    #[test]
+    fn a_replay_of_many_expired_ones_stays_within_the_limit() {
+        let mut table = ApprovalTable::new(3);
+        for n in 0..10 {
+            let record = ApprovalRecord {
+                kind: EXEC,
+                id: n.to_string(),
+                request: RawValue::from_string("{}".to_owned()).expect("valid"),
+                allowed: Vec::new(),
+                created_at_ms: 0,
+                expires_at_ms: 0,
+                device: None,
+            };
+            table.apply_request(at(5_000), record);
+        }
+        assert!(table.pending_count() <= 3);
+    }
+}

@@ -14,25 +14,29 @@
 //! The program gives it the bytes of [`JOURNAL_FILE`] at the start and appends what it asks for; that
 //! file is as secret as OpenClaw's state directory (it holds device tokens). A journal that cannot be
 //! written makes the Gateway read-only and cuts its clients, so that nothing is acknowledged that would
-//! be lost.
+//! be lost; memory may then be ahead of the journal until the Gateway is started again.
 //!
 //! Source: openclaw-serve §1.
 //! Never: opens a file or socket, reads a clock, draws randomness of its own.
 
 mod approval_rpc;
 mod approvals;
+mod auth;
 mod connect;
 mod connection;
 mod content;
 mod events;
 mod frame;
+mod hello;
 mod journal;
 mod message_rpc;
 mod params;
 mod refusal;
 mod rpc;
 mod samples;
+mod serve;
 mod session_rpc;
+mod spread;
 mod store;
 mod views;
 
@@ -41,10 +45,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
-
 pub use approval_rpc::Question;
-pub use connect::Credentials;
+pub use auth::Credentials;
 pub use events::EmbeddedEvent;
 pub use journal::{ApprovalKind, Decision, Route};
 pub use message_rpc::{DEFAULT_CHANNEL, Post, Posted, Role};
@@ -53,14 +55,12 @@ pub use store::Replay;
 
 use crate::clock::{Deadline, Now};
 use crate::codec::outbuf::OutBuf;
-use crate::entropy::{Entropy, uuid_v4};
+use crate::entropy::Entropy;
 use crate::ids::WireId;
 use crate::limits::Limits;
 use crate::link::{Driven, IoEvent, IoFault, IoRequest, OpenSpec};
-use connection::{Connection, Heard};
-use frame::RequestFrame;
-use params::Params;
-use rpc::{Answer, Caller, Desk, News};
+use connection::Connection;
+use rpc::{Caller, Desk};
 use store::Store;
 
 /// Name of the journal in a store directory.
@@ -300,305 +300,12 @@ impl EmbeddedGateway {
         }
     }
 
-    /// Reads what all connections have heard; what one says may be news for the others.
-    fn settle(&mut self, now: Now) {
-        loop {
-            let wires: Vec<_> = self.connections.keys().copied().collect();
-            let mut heard_any = false;
-            for wire in wires {
-                while let Some(heard) = self
-                    .connections
-                    .get_mut(&wire)
-                    .and_then(Connection::poll_heard)
-                {
-                    heard_any = true;
-                    self.heard(now, wire, heard);
-                }
-            }
-            if !heard_any {
-                return;
-            }
-        }
-    }
-
-    fn heard(&mut self, now: Now, wire: WireId, heard: Heard) {
-        match heard {
-            Heard::Up => {
-                let nonce = uuid_v4(&mut *self.entropy);
-                if let Some(connection) = self.connections.get_mut(&wire) {
-                    connection.challenge(now, nonce);
-                }
-            }
-            Heard::Text(text) => self.text(now, wire, &text),
-            Heard::Closed { why, served } => {
-                self.waiting.retain(|waiting| waiting.wire != wire);
-                let Some(mut connection) = self.connections.remove(&wire) else {
-                    return;
-                };
-                while let Some(request) = connection.poll_io() {
-                    self.requests.push_back(request);
-                }
-                let peer = connection.peer;
-                self.tell(if served {
-                    EmbeddedEvent::ClientGone { peer, why }
-                } else {
-                    EmbeddedEvent::ClientRefused { peer, why }
-                });
-            }
-        }
-    }
-
-    fn text(&mut self, now: Now, wire: WireId, text: &str) {
-        let Some(connection) = self.connections.get_mut(&wire) else {
-            return;
-        };
-        let frame = RequestFrame::read(text, self.limits.id_bytes_max);
-        match (frame, connection.client().is_some()) {
-            (Ok(frame), true) => self.request(now, wire, &frame.id, &frame.method, frame.params),
-            (Ok(frame), false) => self.connect(now, wire, &frame),
-            (Err(id), true) => {
-                let refusal = Refusal::invalid("invalid request frame");
-                connection.respond(id.as_deref().unwrap_or("invalid"), &Err(refusal));
-            }
-            (Err(_), false) => connection.close(now, 1008, "invalid request frame"),
-        }
-    }
-
-    fn connect(&mut self, now: Now, wire: WireId, frame: &RequestFrame<'_>) {
-        let Some(connection) = self.connections.get_mut(&wire) else {
-            return;
-        };
-        let Some(nonce) = connection.nonce().map(str::to_owned) else {
-            return; // On its way out.
-        };
-        let admitted = if frame.method == "connect" {
-            Params::read("connect", frame.params)
-                .map_err(Into::into)
-                .and_then(|params| {
-                    let (store, entropy) = (&mut self.store, &mut *self.entropy);
-                    connect::admit(
-                        store,
-                        &self.config.credentials,
-                        &nonce,
-                        &params,
-                        now,
-                        entropy,
-                    )
-                })
-        } else {
-            Err(Refusal::invalid("invalid handshake: first request must be connect").into())
-        };
-        match admitted {
-            Ok(client) => {
-                let conn_id = uuid_v4(&mut *self.entropy);
-                let tick = self.config.tick_interval;
-                let hello = connect::hello(&self.store, &client, &conn_id, tick, &self.limits, now);
-                let event = EmbeddedEvent::ClientConnected {
-                    name: client.name.clone(),
-                    device: client.device.clone(),
-                    peer: connection.peer.clone(),
-                };
-                connection.welcome(now, &frame.id, hello, client, tick, &self.limits);
-                self.tell(event);
-            }
-            Err(turned) => {
-                let reason = turned.refusal.message.clone();
-                connection.respond(&frame.id, &Err(turned.refusal));
-                connection.close(now, turned.close_code, &reason);
-            }
-        }
-    }
-
-    fn request(
-        &mut self,
-        now: Now,
-        wire: WireId,
-        id: &str,
-        method: &str,
-        params: Option<&RawValue>,
-    ) {
-        let Some(caller) = self.connections.get(&wire).and_then(Connection::caller) else {
-            return;
-        };
-        let mut desk = Desk {
-            store: &mut self.store,
-            entropy: &mut *self.entropy,
-            limits: &self.limits,
-            store_label: &self.config.store_label,
-            now,
-            caller,
-            waiting: self.waiting.iter().filter(|w| w.wire == wire).count(),
-        };
-        let outcome = match rpc::call(&mut desk, method, params) {
-            Ok(outcome) => outcome,
-            Err(refusal) => return self.respond(wire, id, &Err(refusal)),
-        };
-        for news in outcome.news.iter().filter(|news| news.before_answer()) {
-            self.spread(now, news, Some(wire));
-        }
-        if let (Some(subscribed), Some(connection)) =
-            (outcome.subscribe, self.connections.get_mut(&wire))
-        {
-            connection.set_subscribed(subscribed);
-        }
-        match outcome.answer {
-            Answer::Now(payload) => self.respond(wire, id, &Ok(payload)),
-            Answer::Decided {
-                kind,
-                id: approval,
-                accepted,
-            } => self.wait(wire, id, kind, approval, accepted),
-        }
-        for news in outcome.news.iter().filter(|news| !news.before_answer()) {
-            self.spread(now, news, Some(wire));
-        }
-    }
-
-    /// Keeps a request open until somebody decides.
-    fn wait(
-        &mut self,
-        wire: WireId,
-        request: &str,
-        kind: ApprovalKind,
-        id: String,
-        accepted: Option<String>,
-    ) {
-        if let Some(accepted) = accepted {
-            self.respond(wire, request, &Ok(accepted));
-        }
-        self.waiting.push(Waiting {
-            wire,
-            request: request.to_owned(),
-            kind,
-            id,
-        });
-    }
-
-    /// Answers those who wait for this approval; `None` when its time ran out.
-    fn decided(&mut self, kind: ApprovalKind, id: &str, payload: &str) {
-        let is_meant = |waiting: &Waiting| waiting.kind == kind && waiting.id == id;
-        let (meant, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(is_meant);
-        self.waiting = others;
-        for waiting in meant {
-            self.respond(waiting.wire, &waiting.request, &Ok(payload.to_owned()));
-        }
-    }
-
-    fn respond(&mut self, wire: WireId, id: &str, outcome: &Result<String, Refusal>) {
-        if let Some(connection) = self.connections.get_mut(&wire) {
-            connection.respond(id, outcome);
-        }
-    }
-
-    /// Tells clients and the program what happened; `from` is the connection that caused it.
-    fn spread(&mut self, now: Now, news: &News, from: Option<WireId>) {
-        match news {
-            News::Message { key, seq } => self.spread_message(key, *seq),
-            News::Requested { kind, id } => {
-                let name = match kind {
-                    ApprovalKind::Exec => "exec.approval.requested",
-                    ApprovalKind::Plugin => "plugin.approval.requested",
-                };
-                let (kind, id) = (*kind, id.clone());
-                if let Some(approval) = self.store.approvals.get(kind, &id) {
-                    let payload = views::approval(&id, approval);
-                    let connections = self.connections.iter_mut();
-                    // The one that asks knows already.
-                    for (_, connection) in connections.filter(|(wire, _)| Some(**wire) != from) {
-                        if sees(connection, approval) {
-                            connection.event(name, &payload);
-                        }
-                    }
-                }
-                self.tell(EmbeddedEvent::ApprovalRequested { kind, id });
-            }
-            News::Resolved {
-                kind,
-                id,
-                decision,
-                by,
-            } => self.spread_resolved(now, *kind, id, *decision, by.as_deref()),
-        }
-    }
-
-    fn spread_message(&mut self, key: &str, seq: u64) {
-        let Some(payload) = views::message_event(&self.store, key, seq) else {
-            return;
-        };
-        for connection in self.connections.values_mut().filter(|c| c.is_subscribed()) {
-            connection.event("session.message", &payload);
-        }
-        let message = self.store.conversation(key).and_then(|c| c.message(seq));
-        if let Some(message) = message {
-            let event = EmbeddedEvent::MessagePosted {
-                session_key: key.to_owned(),
-                role: message.role.clone(),
-                text: content::start_of(&message.content, content::TITLE_CHARS_MAX)
-                    .unwrap_or_default(),
-            };
-            self.tell(event);
-        }
-    }
-
-    fn spread_resolved(
-        &mut self,
-        now: Now,
-        kind: ApprovalKind,
-        id: &str,
-        decision: Decision,
-        by: Option<&str>,
-    ) {
-        let name = match kind {
-            ApprovalKind::Exec => "exec.approval.resolved",
-            ApprovalKind::Plugin => "plugin.approval.resolved",
-        };
-        let Some(approval) = self.store.approvals.get(kind, id) else {
-            return;
-        };
-        let payload = views::approval_resolved(id, approval, decision, by, now.unix_ms);
-        for connection in self.connections.values_mut() {
-            if sees(connection, approval) {
-                connection.event(name, &payload);
-            }
-        }
-        let (created, expires) = (approval.created_at_ms, approval.expires_at_ms);
-        let outcome = views::approval_outcome(id, Some(decision), created, expires);
-        self.decided(kind, id, &outcome);
-        self.tell(EmbeddedEvent::ApprovalResolved {
-            kind,
-            id: id.to_owned(),
-            decision,
-            by: by.map(str::to_owned),
-        });
-    }
-
-    /// Lets go of approvals whose time is up. Source: openclaw-serve §1.9: clients are not told.
-    fn lapse(&mut self, now: Now) {
-        for lapsed in self.store.forget_lapsed(now) {
-            let (created, expires) = (lapsed.created_at_ms, lapsed.expires_at_ms);
-            let outcome = views::approval_outcome(&lapsed.id, None, created, expires);
-            self.decided(lapsed.kind, &lapsed.id, &outcome);
-            self.tell(EmbeddedEvent::ApprovalExpired {
-                kind: lapsed.kind,
-                id: lapsed.id,
-            });
-        }
-    }
-
     fn tell(&mut self, event: EmbeddedEvent) {
         if self.events.len() >= EVENTS_KEPT_MAX {
             self.events.pop_front();
         }
         self.events.push_back(event);
     }
-}
-
-fn sees(connection: &Connection, approval: &approvals::Approval) -> bool {
-    connection
-        .caller()
-        .is_some_and(|caller| rpc::Scope::Approvals.is_held(caller.scopes) && caller.sees(approval))
 }
 
 impl Driven for EmbeddedGateway {
@@ -621,7 +328,11 @@ impl Driven for EmbeddedGateway {
         let (most, found) = (self.limits.embedded_clients_max, self.connections.len());
         if self.stopped || found >= most {
             let peer = peer.to_owned();
-            let why = format!("too many clients (embedded_clients_max {most}, found {found})");
+            let why = if self.stopped {
+                "the gateway is stopping".to_owned()
+            } else {
+                format!("too many clients (embedded_clients_max {most}, found {found})")
+            };
             self.tell(EmbeddedEvent::ClientRefused { peer, why });
             return None;
         }
