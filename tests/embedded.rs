@@ -1,318 +1,23 @@
 //! The embedded Gateway, spoken to over WebSocket frames in memory, on virtual time.
 
-use std::collections::VecDeque;
+#[path = "embedded/world.rs"]
+mod world;
+
 use std::time::Duration;
 
-use drawspan::clock::{Now, Uptime};
+use drawspan::clock::Now;
 use drawspan::embedded::{
     ApprovalKind, Credentials, EmbeddedConfig, EmbeddedEvent, EmbeddedGateway, OpenError, Post,
     Question, Role,
 };
-use drawspan::entropy::Seeded;
-use drawspan::gateway::identity::{Claim, DeviceIdentity};
-use drawspan::ids::WireId;
+use drawspan::entropy::{Entropy, Seeded};
 use drawspan::limits::Limits;
-use drawspan::link::websocket::{CloseReason, ConnectSpec, WebSocketLink, WsLinkEvent};
-use drawspan::link::{Driven, FaultKind, IoEvent, IoFault, IoRequest};
+use drawspan::link::websocket::CloseReason;
+use drawspan::link::{Driven, FaultKind, IoFault};
 use drawspan::secret::Secret;
 use serde_json::{Value, json};
 
-const SCOPES: [&str; 3] = ["operator.read", "operator.write", "operator.approvals"];
-
-/// A Gateway, its clients and its disk.
-struct World {
-    now: Now,
-    limits: Limits,
-    gateway: EmbeddedGateway,
-    clients: Vec<Client>,
-    journal: Vec<u8>,
-    /// Whether a reply left in this pump; a record after it would be lost in a crash.
-    flushed: bool,
-}
-
-struct Client {
-    link: WebSocketLink,
-    /// The Gateway's end of the wire.
-    wire: WireId,
-    device: DeviceIdentity,
-    texts: VecDeque<Value>,
-    closed: Option<CloseReason>,
-    requests: u64,
-    /// Takes no bytes any more.
-    stalled: bool,
-}
-
-fn config() -> EmbeddedConfig {
-    EmbeddedConfig {
-        credentials: Credentials {
-            token: Some(Secret::new("hunter2".to_owned())),
-            password: None,
-        },
-        ..EmbeddedConfig::default()
-    }
-}
-
-impl World {
-    fn new() -> Self {
-        Self::with(config(), Limits::default())
-    }
-
-    fn with(config: EmbeddedConfig, limits: Limits) -> Self {
-        let now = Now {
-            up: Uptime::from_millis(1_000),
-            unix_ms: 1_800_000_000_000,
-        };
-        let entropy = Box::new(Seeded::new(1));
-        let gateway = EmbeddedGateway::open(config, &limits, entropy, now, b"").expect("opens");
-        Self {
-            now,
-            limits,
-            gateway,
-            clients: Vec::new(),
-            journal: Vec::new(),
-            flushed: false,
-        }
-    }
-
-    /// The power goes, and the Gateway is started again on what was on the disk.
-    fn restart(&mut self) {
-        let entropy = Box::new(Seeded::new(2));
-        let gateway =
-            EmbeddedGateway::open(config(), &self.limits, entropy, self.now, &self.journal);
-        self.gateway = gateway.expect("opens");
-        self.clients.clear();
-    }
-
-    /// A client that has not said anything yet.
-    fn dial(&mut self, seed: u64) -> usize {
-        let mut entropy = Seeded::new(seed);
-        let device = DeviceIdentity::generate(&mut entropy);
-        let wire = self
-            .gateway
-            .handle_accept(self.now, EmbeddedGateway::listener(), "127.0.0.1:5")
-            .expect("accepted");
-        let spec = ConnectSpec {
-            host: "127.0.0.1".to_owned(),
-            port: 18_789,
-            path: "/".to_owned(),
-            tls: None,
-        };
-        let mut link = WebSocketLink::client(WireId(1), spec, &self.limits, &mut entropy, self.now);
-        link.accept_messages_up_to(self.limits.gateway_message_bytes_max);
-        assert!(matches!(link.poll_io(), Some(IoRequest::Open(..))));
-        link.handle_io(self.now, IoEvent::Opened);
-        self.clients.push(Client {
-            link,
-            wire,
-            device,
-            texts: VecDeque::new(),
-            closed: None,
-            requests: 0,
-            stalled: false,
-        });
-        self.pump();
-        self.clients.len() - 1
-    }
-
-    /// A client that was let in and subscribed.
-    fn join(&mut self, seed: u64) -> usize {
-        self.join_with(seed, &SCOPES)
-    }
-
-    fn join_with(&mut self, seed: u64, scopes: &[&str]) -> usize {
-        let client = self.dial(seed);
-        let params = self.connect_params(client, scopes, "hunter2");
-        let hello = self.call(client, "connect", params).expect("let in");
-        assert_eq!(hello["type"], "hello-ok");
-        let subscribed = self.call(client, "sessions.subscribe", json!({}));
-        assert_eq!(subscribed, Ok(json!({"subscribed": true})));
-        client
-    }
-
-    /// Valid parameters of `connect` for the challenge at hand.
-    fn connect_params(&mut self, client: usize, scopes: &[&str], token: &str) -> Value {
-        let challenge = self.clients[client].texts.pop_front().expect("challenge");
-        assert_eq!(challenge["event"], "connect.challenge");
-        let nonce = challenge["payload"]["nonce"]
-            .as_str()
-            .expect("nonce")
-            .to_owned();
-        self.sign(client, scopes, token, &nonce)
-    }
-
-    fn sign(&self, client: usize, scopes: &[&str], token: &str, nonce: &str) -> Value {
-        let device = &self.clients[client].device;
-        let claim = Claim {
-            client_id: "cli",
-            client_mode: "cli",
-            role: "operator",
-            scopes,
-            signed_at_ms: self.now.unix_ms,
-            token,
-            nonce,
-            platform: "linux",
-            device_family: "",
-        };
-        let mut params = json!({
-            "minProtocol": 4, "maxProtocol": 4,
-            "client": {"id": "cli", "displayName": "Test", "version": "1", "platform": "linux", "mode": "cli"},
-            "caps": [], "role": "operator", "scopes": scopes,
-            "device": {
-                "id": device.device_id(), "publicKey": device.public_key(),
-                "signature": device.sign(&claim), "signedAt": self.now.unix_ms, "nonce": nonce,
-            },
-        });
-        if !token.is_empty() {
-            params["auth"] = json!({"token": token});
-        }
-        params
-    }
-
-    /// Sends a request and gives the id.
-    fn ask(&mut self, client: usize, method: &str, params: Value) -> String {
-        let it = &mut self.clients[client];
-        it.requests += 1;
-        let id = format!("r{}", it.requests);
-        let frame = json!({"type": "req", "id": id, "method": method, "params": params});
-        self.say(client, &frame.to_string());
-        id
-    }
-
-    fn say(&mut self, client: usize, text: &str) {
-        self.clients[client].link.send_text(text).expect("room");
-        self.pump();
-    }
-
-    /// Sends a request and takes its response, leaving events where they are.
-    fn call(&mut self, client: usize, method: &str, params: Value) -> Result<Value, Value> {
-        let id = self.ask(client, method, params);
-        self.response(client, &id).expect("answered")
-    }
-
-    fn response(&mut self, client: usize, id: &str) -> Option<Result<Value, Value>> {
-        let texts = &mut self.clients[client].texts;
-        let at = texts
-            .iter()
-            .position(|t| t["type"] == "res" && t["id"] == id)?;
-        let mut frame = texts.remove(at)?;
-        Some(if frame["ok"] == true {
-            Ok(frame["payload"].take())
-        } else {
-            Err(frame["error"].take())
-        })
-    }
-
-    fn events(&mut self, client: usize, name: &str) -> Vec<Value> {
-        let texts = std::mem::take(&mut self.clients[client].texts);
-        let (meant, rest) = texts.into_iter().partition(|t: &Value| t["event"] == name);
-        self.clients[client].texts = rest;
-        VecDeque::into_iter(meant)
-            .map(|mut t| t["payload"].take())
-            .collect()
-    }
-
-    /// Moves bytes until nobody has anything to do.
-    fn pump(&mut self) {
-        self.flushed = false;
-        while self.pump_gateway() | self.pump_clients() {}
-        if let Some(deadline) = self.gateway.next_deadline() {
-            assert!(deadline.at > self.now.up, "still due: {}", deadline.why);
-        }
-    }
-
-    fn pump_gateway(&mut self) -> bool {
-        let mut busy = false;
-        while let Some(request) = self.gateway.poll_io() {
-            busy = true;
-            match request {
-                IoRequest::Append(lines) => {
-                    assert!(!self.flushed, "a record after the reply it belongs to");
-                    self.journal.extend_from_slice(&lines);
-                }
-                IoRequest::Flush(wire) => {
-                    self.flushed = true;
-                    let Some(client) = self.clients.iter_mut().find(|c| c.wire == wire) else {
-                        continue;
-                    };
-                    let Some(out) = self.gateway.outgoing(wire) else {
-                        continue;
-                    };
-                    if !client.stalled {
-                        client
-                            .link
-                            .handle_io(self.now, IoEvent::Bytes(out.pending()));
-                        let sent = out.len();
-                        out.advance(sent);
-                        client.collect();
-                    }
-                }
-                IoRequest::Close(wire) | IoRequest::CloseWrite(wire) => {
-                    let end = self.clients.iter_mut().find(|c| c.wire == wire);
-                    if let Some(client) = end {
-                        client.link.handle_io(self.now, IoEvent::Eof);
-                        client.collect();
-                    }
-                }
-                other => panic!("unexpected {other:?}"),
-            }
-        }
-        self.flushed = false;
-        busy
-    }
-
-    fn pump_clients(&mut self) -> bool {
-        let mut busy = false;
-        for client in &mut self.clients {
-            client.collect();
-            while let Some(request) = client.link.poll_io() {
-                busy = true;
-                match request {
-                    IoRequest::Flush(_) => {
-                        let out = client.link.outgoing();
-                        let bytes = out.pending().to_vec();
-                        out.advance(bytes.len());
-                        self.gateway
-                            .handle_io(self.now, client.wire, IoEvent::Bytes(&bytes));
-                    }
-                    IoRequest::CloseWrite(_) | IoRequest::Close(_) => {
-                        self.gateway.handle_io(self.now, client.wire, IoEvent::Eof);
-                    }
-                    other => panic!("unexpected {other:?}"),
-                }
-            }
-        }
-        busy
-    }
-
-    fn wait(&mut self, by: Duration) {
-        self.now.up = self.now.up.after(by);
-        self.now.unix_ms += i64::try_from(by.as_millis()).expect("short");
-        self.gateway.handle_timeout(self.now);
-        for client in &mut self.clients {
-            client.link.handle_timeout(self.now);
-        }
-        self.pump();
-    }
-
-    fn told(&mut self) -> Vec<EmbeddedEvent> {
-        std::iter::from_fn(|| self.gateway.poll_event()).collect()
-    }
-}
-
-impl Client {
-    fn collect(&mut self) {
-        while let Some(event) = self.link.poll_event() {
-            match event {
-                WsLinkEvent::Up => {}
-                WsLinkEvent::Text(text) => {
-                    self.texts
-                        .push_back(serde_json::from_str(&text).expect("JSON"));
-                }
-                WsLinkEvent::Closed(reason) => self.closed = Some(reason),
-            }
-        }
-    }
-}
+use world::{SCOPES, World, config};
 
 fn post(world: &mut World, client: usize, key: &str, text: &str) -> Value {
     let params = json!({"sessionKey": key, "text": text});
@@ -383,4 +88,873 @@ fn a_message_is_posted_listed_read_and_told() {
             }
         }
     }
+}
+
+fn message_of(refused: &Result<Value, Value>) -> &str {
+    let error = refused.as_ref().expect_err("refused");
+    error["message"].as_str().expect("a message")
+}
+
+fn closed_with(world: &World, client: usize) -> (u16, String) {
+    match &world.clients[client].closed {
+        Some(CloseReason::Peer {
+            code: Some(code),
+            reason,
+        }) => (*code, reason.clone()),
+        other => panic!("not closed by a close frame: {other:?}"),
+    }
+}
+
+// --- sessions ---
+
+#[test]
+fn lists_are_newest_first_paged_and_filtered() {
+    let mut world = World::new();
+    let me = world.join(1);
+    for key in ["a", "b", "c"] {
+        post(&mut world, me, key, "x");
+        world.wait(Duration::from_secs(60));
+    }
+    post(&mut world, me, "a", "again");
+    let mut list = |params: Value| world.call(me, "sessions.list", params).expect("listed");
+    let keys = |list: &Value| -> Vec<String> {
+        let rows = list["sessions"].as_array().expect("rows");
+        rows.iter()
+            .map(|row| row["key"].as_str().expect("key")[11..].to_owned())
+            .collect()
+    };
+    assert_eq!(keys(&list(json!({}))), ["a", "c", "b"]);
+    let page = list(json!({"limit": 2}));
+    assert_eq!(
+        (keys(&page), &page["nextOffset"]),
+        (vec!["a".into(), "c".into()], &json!(2))
+    );
+    assert_eq!(
+        (&page["hasMore"], &page["totalCount"]),
+        (&json!(true), &json!(3))
+    );
+    let page = list(json!({"limit": 2, "offset": 2}));
+    assert_eq!(
+        (keys(&page), &page["nextOffset"]),
+        (vec!["b".into()], &Value::Null)
+    );
+    assert_eq!(keys(&list(json!({"offset": 9}))), [""; 0]);
+    assert_eq!(keys(&list(json!({"search": "MAIN:B"}))), ["b"]);
+    assert_eq!(keys(&list(json!({"activeMinutes": 1}))), ["a", "c"]);
+    assert_eq!(keys(&list(json!({"agentId": "other"}))), [""; 0]);
+    assert_eq!(keys(&list(json!({"spawnedBy": "x"}))), [""; 0]);
+    let row = &list(json!({"limit": 1}))["sessions"][0];
+    assert!(row.get("derivedTitle").is_none() && row.get("lastMessagePreview").is_none());
+}
+
+#[test]
+fn closed_parameters_are_refused_by_name() {
+    let mut world = World::new();
+    let me = world.join_with(1, &["operator.admin"]);
+    let cases = [
+        (
+            "sessions.list",
+            json!({"limt": 1}),
+            "at root: unexpected property 'limt'",
+        ),
+        (
+            "sessions.list",
+            json!({"limit": 0}),
+            "at /limit: must be >= 1",
+        ),
+        (
+            "sessions.list",
+            json!({"limit": 1.5}),
+            "at /limit: must be integer",
+        ),
+        (
+            "sessions.list",
+            json!({"offset": -1}),
+            "at /offset: must not be negative",
+        ),
+        (
+            "sessions.list",
+            json!({"search": 1}),
+            "at /search: must be string",
+        ),
+        (
+            "sessions.list",
+            json!({"includeLastMessage": "y"}),
+            "at /includeLastMessage: must be boolean",
+        ),
+        ("sessions.list", json!([]), "must be object"),
+        (
+            "sessions.describe",
+            json!({}),
+            "must have required property 'key'",
+        ),
+        (
+            "sessions.describe",
+            json!({"key": " "}),
+            "must have required property 'key'",
+        ),
+        (
+            "sessions.get",
+            json!({"key": "a", "limit": 0}),
+            "at /limit: must be >= 1",
+        ),
+        (
+            "sessions.subscribe",
+            json!({"x": 1}),
+            "at root: unexpected property 'x'",
+        ),
+        (
+            "send",
+            json!({"to": "1", "message": "m"}),
+            "must have required property 'idempotencyKey'",
+        ),
+        (
+            "send",
+            json!({"message": "m", "idempotencyKey": "k"}),
+            "must have required property 'to'",
+        ),
+        (
+            "send",
+            json!({"to": "1", "idempotencyKey": "k"}),
+            "must have required property 'message'",
+        ),
+        (
+            "send",
+            json!({"to": "1", "message": "m", "idempotencyKey": "k", "threadId": 7}),
+            "at /threadId: must be string",
+        ),
+        (
+            "chat.send",
+            json!({"sessionKey": "a", "message": "m"}),
+            "must have required property 'idempotencyKey'",
+        ),
+        (
+            "chat.inject",
+            json!({"sessionKey": "a"}),
+            "must have required property 'message'",
+        ),
+        (
+            "drawspan.post",
+            json!({"sessionKey": "a", "text": "t", "role": "tool"}),
+            "at /role: must be user or assistant",
+        ),
+        (
+            "exec.approval.resolve",
+            json!({"id": "a"}),
+            "must have required property 'decision'",
+        ),
+        (
+            "plugin.approval.request",
+            json!({"description": "d"}),
+            "must have required property 'title'",
+        ),
+    ];
+    for (method, params, why) in cases {
+        let refused = world.call(me, method, params.clone());
+        assert_eq!(
+            message_of(&refused),
+            format!("invalid {method} params: {why}"),
+            "{params}"
+        );
+        assert_eq!(refused.expect_err("refused")["code"], "INVALID_REQUEST");
+    }
+    let refused = world.call(me, "sessions.preview", json!({}));
+    assert_eq!(message_of(&refused), "unknown method: sessions.preview");
+    assert!(
+        world.journal.windows(9).all(|w| w != b"\"message\""),
+        "nothing was changed"
+    );
+}
+
+#[test]
+fn describe_and_get_know_aliases_and_the_unknown() {
+    let mut world = World::new();
+    let me = world.join(1);
+    for n in 1..=3 {
+        post(&mut world, me, "main", &n.to_string());
+    }
+    let params = json!({"key": " Main ", "includeDerivedTitles": true, "includeLastMessage": true});
+    let row = world
+        .call(me, "sessions.describe", params)
+        .expect("described");
+    assert_eq!(row["session"]["key"], "agent:main:main");
+    assert_eq!(
+        (
+            &row["session"]["derivedTitle"],
+            &row["session"]["lastMessagePreview"]
+        ),
+        (&json!("1"), &json!("3"))
+    );
+    let unknown = world.call(me, "sessions.describe", json!({"key": "nope"}));
+    assert_eq!(unknown, Ok(json!({"session": null})));
+
+    let got = world
+        .call(me, "sessions.get", json!({"key": "main", "limit": 2.9}))
+        .expect("read");
+    let said: Vec<_> = got["messages"]
+        .as_array()
+        .expect("list")
+        .iter()
+        .map(|m| &m["content"])
+        .collect();
+    assert_eq!(said, ["2", "3"], "the last ones, oldest first");
+    assert_eq!(got["messages"][0]["__openclaw"]["seq"], 2);
+    let unknown = world.call(me, "sessions.get", json!({"key": "nope", "limit": 20}));
+    assert_eq!(unknown, Ok(json!({"messages": []})));
+}
+
+#[test]
+fn only_subscribers_hear_messages() {
+    let mut world = World::new();
+    let (me, other) = (world.join(1), world.join(2));
+    let params = world.call(other, "sessions.unsubscribe", json!({}));
+    assert_eq!(params, Ok(json!({"subscribed": false})));
+    post(&mut world, me, "a", "x");
+    assert_eq!(world.events(other, "session.message"), [Value::Null; 0]);
+    assert_eq!(world.events(me, "session.message").len(), 1);
+}
+
+#[test]
+fn a_reply_stays_below_what_a_client_accepts() {
+    let limits = Limits {
+        gateway_message_bytes_max: 64 * 1024 + 1_000,
+        ..Limits::default()
+    };
+    let mut world = World::with(config(), limits);
+    let me = world.join(1);
+    for n in 0..10 {
+        post(&mut world, me, "a", &format!("{n}{}", "x".repeat(300)));
+        post(&mut world, me, &format!("k{n}"), "x");
+    }
+    let got = world
+        .call(me, "sessions.get", json!({"key": "a"}))
+        .expect("read");
+    let messages = got["messages"].as_array().expect("list");
+    assert_eq!(messages.len(), 2, "as many of the newest as fit");
+    assert!(
+        messages[1]["content"]
+            .as_str()
+            .expect("text")
+            .starts_with('9')
+    );
+    let list = world
+        .call(me, "sessions.list", json!({"limit": 50}))
+        .expect("listed");
+    let count = list["count"].as_u64().expect("count");
+    assert!((1..11).contains(&count), "{count}");
+    assert_eq!(
+        (&list["hasMore"], &list["nextOffset"]),
+        (&json!(true), &json!(count))
+    );
+}
+
+// --- messages ---
+
+#[test]
+fn send_mirrors_once_and_answers_the_repetition() {
+    let mut world = World::new();
+    let me = world.join(1);
+    post(&mut world, me, "agent:main:telegram:1", "hi");
+    world.clients[me].texts.clear();
+    let params = json!({
+        "to": "100", "channel": "telegram", "accountId": "default", "message": "reply",
+        "sessionKey": "agent:main:telegram:1", "idempotencyKey": "k1"
+    });
+    let id = world.ask(me, "send", params.clone());
+    assert_eq!(
+        world.clients[me].texts[0]["type"], "res",
+        "the answer is first"
+    );
+    let sent = world.response(me, &id).expect("answered").expect("sent");
+    assert_eq!(
+        (&sent["runId"], &sent["channel"]),
+        (&json!("k1"), &json!("telegram"))
+    );
+    let events = world.events(me, "session.message");
+    let message = &events[0]["message"];
+    assert_eq!(
+        (&message["role"], &message["model"]),
+        (&json!("assistant"), &json!("delivery-mirror"))
+    );
+    assert_eq!(
+        message["content"],
+        json!([{"type": "text", "text": "reply"}])
+    );
+    assert_eq!(
+        (&message["idempotencyKey"], &events[0]["messageId"]),
+        (&json!("k1"), &sent["messageId"])
+    );
+
+    world.wait(Duration::from_millis(5 * 60_000 - 1));
+    world.restart();
+    let me = world.join(1);
+    assert_eq!(
+        world.call(me, "send", params.clone()),
+        Ok(sent.clone()),
+        "after a restart too"
+    );
+    assert_eq!(world.events(me, "session.message"), [Value::Null; 0]);
+    world.wait(Duration::from_millis(1));
+    let later = world.call(me, "send", params).expect("sent");
+    assert_ne!(
+        later["messageId"], sent["messageId"],
+        "five minutes later it is another message"
+    );
+}
+
+#[test]
+fn send_finds_its_session_by_route() {
+    let mut world = World::new();
+    let me = world.join(1);
+    let params = json!({"sessionKey": "a", "text": "x", "channel": "telegram", "to": "7"});
+    world.call(me, "drawspan.post", params).expect("posted");
+    let mut send = |params: Value| world.call(me, "send", params);
+    send(json!({"to": "7", "channel": "Telegram", "message": "m", "idempotencyKey": "1"}))
+        .expect("sent");
+    send(json!({"to": "8", "channel": "telegram", "message": "m", "idempotencyKey": "2"}))
+        .expect("sent");
+    let sent = send(json!({"to": "7", "sessionKey": "a", "message": "m", "idempotencyKey": "3"}));
+    assert_eq!(
+        sent.expect("sent")["channel"],
+        "telegram",
+        "the stored channel"
+    );
+    let refused =
+        send(json!({"to": "7", "sessionKey": "new", "message": "m", "idempotencyKey": "4"}));
+    assert_eq!(
+        message_of(&refused),
+        "channel is required: the session has no route"
+    );
+    let events = world.events(me, "session.message");
+    let keys: Vec<_> = events
+        .iter()
+        .map(|e| e["sessionKey"].as_str().expect("key"))
+        .collect();
+    let new = "agent:main:telegram:direct:8";
+    assert_eq!(keys, ["agent:main:a", "agent:main:a", new, "agent:main:a"]);
+    assert_eq!(events[2]["lastTo"], "8");
+}
+
+#[test]
+fn chat_methods_speak_for_user_and_agent() {
+    let mut world = World::new();
+    let (me, admin) = (world.join(1), world.join_with(2, &["operator.admin"]));
+    let params =
+        json!({"sessionKey": "main", "message": "live", "idempotencyKey": "k", "deliver": false});
+    let started = json!({"runId": "k", "status": "started"});
+    assert_eq!(
+        world.call(me, "chat.send", params.clone()),
+        Ok(started.clone())
+    );
+    assert_eq!(
+        world.call(me, "chat.send", params),
+        Ok(started),
+        "and no second message"
+    );
+    let refused = world.call(
+        me,
+        "chat.inject",
+        json!({"sessionKey": "main", "message": "n"}),
+    );
+    assert_eq!(message_of(&refused), "missing scope: operator.admin");
+    let params = json!({"sessionKey": "main", "message": "An operator note", "label": "note"});
+    let injected = world.call(admin, "chat.inject", params).expect("injected");
+    let refused = world.call(
+        admin,
+        "chat.inject",
+        json!({"sessionKey": "x", "message": "n"}),
+    );
+    assert_eq!(message_of(&refused), "session not found");
+
+    let events = world.events(me, "session.message");
+    assert_eq!(events.len(), 2);
+    assert_eq!(
+        (
+            &events[0]["message"]["role"],
+            &events[0]["message"]["content"]
+        ),
+        (&json!("user"), &json!("live"))
+    );
+    assert_eq!(events[0]["message"]["idempotencyKey"], "k:user");
+    assert!(
+        events[0].get("lastChannel").is_none(),
+        "nobody gave it a route"
+    );
+    assert_eq!(events[1]["messageId"], injected["messageId"]);
+    let note = json!([{"type": "text", "text": "[note]\n\nAn operator note"}]);
+    assert_eq!(
+        (
+            &events[1]["message"]["content"],
+            &events[1]["message"]["model"]
+        ),
+        (&note, &json!("gateway-injected"))
+    );
+}
+
+#[test]
+fn posts_carry_blocks_and_change_routes() {
+    let mut world = World::new();
+    let me = world.join(1);
+    post(&mut world, me, "a", "first");
+    // A client may format its JSON; the journal keeps one line for each record.
+    let content = "[{\"type\":\"text\",\n\"text\":\"pic\"},\r\n{\"type\":\"image\",\"data\":1.0}]";
+    let frame = format!(
+        r#"{{"type":"req","id":"x","method":"drawspan.post","params":{{"sessionKey":"a","content":{content},"to":"new"}}}}"#
+    );
+    world.say(me, &frame);
+    let posted = world.response(me, "x").expect("answered").expect("posted");
+    assert_eq!(posted["messageSeq"], 2);
+    let refused = world.call(me, "drawspan.post", json!({"sessionKey": "a"}));
+    assert_eq!(message_of(&refused), "drawspan.post needs text or content");
+    let params = json!({"sessionKey": "a", "content": "text"});
+    assert!(
+        message_of(&world.call(me, "drawspan.post", params))
+            .ends_with("at /content: must be array")
+    );
+    world.restart();
+    let me = world.join(1);
+    let got = world
+        .call(me, "sessions.get", json!({"key": "a"}))
+        .expect("read");
+    assert_eq!(
+        got["messages"][1]["content"],
+        serde_json::from_str::<Value>(content).expect("JSON")
+    );
+    let row = world
+        .call(me, "sessions.describe", json!({"key": "a"}))
+        .expect("described");
+    let route = json!({"channel": "embedded", "to": "new"});
+    assert_eq!(
+        row["session"]["deliveryContext"], route,
+        "the default channel, the given receiver"
+    );
+    assert_eq!(world.gateway.replay().damaged, 0);
+}
+
+#[test]
+fn posts_with_a_key_are_made_once() {
+    let mut world = World::new();
+    let me = world.join(1);
+    let params = json!({"sessionKey": "a", "text": "x", "idempotencyKey": "k"});
+    let first = world
+        .call(me, "drawspan.post", params.clone())
+        .expect("posted");
+    assert_eq!(world.call(me, "drawspan.post", params), Ok(first));
+    assert_eq!(world.events(me, "session.message").len(), 1);
+}
+
+#[test]
+fn limits_of_messages_and_conversations_are_named() {
+    let limits = Limits {
+        message_bytes_max: 10,
+        embedded_sessions_max: 2,
+        ..Limits::default()
+    };
+    let mut world = World::with(config(), limits);
+    let me = world.join(1);
+    post(&mut world, me, "a", "12345678");
+    let refused = world.call(
+        me,
+        "drawspan.post",
+        json!({"sessionKey": "a", "text": "123456789"}),
+    );
+    assert_eq!(
+        message_of(&refused),
+        "the message is too long (message_bytes_max 10, found 11)"
+    );
+    post(&mut world, me, "b", "x");
+    let refused = world.call(me, "drawspan.post", json!({"sessionKey": "c", "text": "x"}));
+    let full = "no room for another conversation (embedded_sessions_max 2, found 2)";
+    assert_eq!(message_of(&refused), full);
+    assert_eq!(refused.expect_err("refused")["code"], "UNAVAILABLE");
+    post(&mut world, me, "a", "still");
+}
+
+// --- approvals ---
+
+fn exec(id: &str, more: Value) -> Value {
+    let mut params = json!({"id": id, "command": "ls", "host": "gateway", "twoPhase": true});
+    for (name, value) in more.as_object().expect("object") {
+        params[name] = value.clone();
+    }
+    params
+}
+
+#[test]
+fn exec_approvals_go_as_recorded() {
+    let mut world = World::new();
+    // Two connections of one device: the bridge, and whoever asks.
+    let (bridge, asker) = (world.join(1), world.join(1));
+    let params = exec(
+        "appr-exec-1",
+        json!({"cwd": "/srv", "ask": "on-miss", "sessionKey": "agent:main:main", "turnSourceChannel": "telegram", "turnSourceTo": "100", "timeoutMs": 60_000}),
+    );
+    let asked = world.ask(asker, "exec.approval.request", params);
+    let accepted = world
+        .response(asker, &asked)
+        .expect("answered")
+        .expect("accepted");
+    assert_eq!(
+        (&accepted["status"], &accepted["id"]),
+        (&json!("accepted"), &json!("appr-exec-1"))
+    );
+    let requested = world.events(bridge, "exec.approval.requested");
+    assert_eq!(requested.len(), 1);
+    assert_eq!(
+        requested[0],
+        json!({
+            "id": "appr-exec-1",
+            "request": {
+                "command": "ls", "systemRunBinding": null, "systemRunPlan": null, "cwd": "/srv",
+                "nodeId": null, "host": "gateway", "security": null, "ask": "on-miss",
+                "warningText": null,
+                "commandAnalysis": {"commandCount": 1, "nestedCommandCount": 0, "riskKinds": [], "warningLines": []},
+                "allowedDecisions": ["allow-once", "allow-always", "deny"], "agentId": "main",
+                "resolvedPath": null, "sessionKey": "agent:main:main",
+                "turnSourceChannel": "telegram", "turnSourceTo": "100",
+                "turnSourceAccountId": null, "turnSourceThreadId": null,
+            },
+            "createdAtMs": world.now.unix_ms, "expiresAtMs": world.now.unix_ms + 60_000,
+        })
+    );
+    assert_eq!(
+        world.events(asker, "exec.approval.requested"),
+        [Value::Null; 0],
+        "it knows already"
+    );
+    let list = world.call(bridge, "exec.approval.list", json!({}));
+    assert_eq!(list, Ok(json!([requested[0]])));
+
+    let mut resolve = |method: &str, id: &str, decision: &str| {
+        world.call(bridge, method, json!({"id": id, "decision": decision}))
+    };
+    let ok = Ok(json!({"ok": true}));
+    let refused = resolve("plugin.approval.resolve", "appr-exec-1", "allow-once");
+    assert_eq!(message_of(&refused), "unknown or expired approval id");
+    assert_eq!(
+        refused.expect_err("refused")["details"]["reason"],
+        "APPROVAL_NOT_FOUND"
+    );
+    assert_eq!(
+        resolve("exec.approval.resolve", "appr-exec-1", "allow-once"),
+        ok
+    );
+    assert_eq!(
+        resolve("exec.approval.resolve", "appr-exec-1", "allow-once"),
+        ok,
+        "a repetition"
+    );
+    let refused = resolve("exec.approval.resolve", "appr-exec-1", "deny");
+    assert_eq!(message_of(&refused), "approval already resolved");
+    assert_eq!(
+        refused.expect_err("refused")["details"],
+        json!({"reason": "APPROVAL_ALREADY_RESOLVED"})
+    );
+    assert_eq!(
+        message_of(&resolve("exec.approval.resolve", "x", "maybe")),
+        "invalid decision"
+    );
+
+    let resolved = world.events(asker, "exec.approval.resolved");
+    assert_eq!(resolved.len(), 1);
+    assert_eq!(resolved[0]["request"], requested[0]["request"]);
+    assert_eq!(
+        (&resolved[0]["decision"], &resolved[0]["resolvedBy"]),
+        (&json!("allow-once"), &json!("Test"))
+    );
+    assert_eq!(world.events(bridge, "exec.approval.resolved").len(), 1);
+    let decided = world
+        .response(asker, &asked)
+        .expect("the second answer")
+        .expect("decided");
+    assert_eq!(
+        (&decided["id"], &decided["decision"]),
+        (&json!("appr-exec-1"), &json!("allow-once"))
+    );
+}
+
+#[test]
+fn the_resolved_event_comes_before_the_answer() {
+    let mut world = World::new();
+    let (bridge, asker) = (world.join(1), world.join(1));
+    world.ask(asker, "exec.approval.request", exec("a", json!({})));
+    world.clients[bridge].texts.clear();
+    world.ask(
+        bridge,
+        "exec.approval.resolve",
+        json!({"id": "a", "decision": "deny"}),
+    );
+    let order: Vec<_> = world.clients[bridge]
+        .texts
+        .iter()
+        .map(|t| &t["type"])
+        .collect();
+    assert_eq!(order, ["event", "res"]);
+}
+
+#[test]
+fn exec_decisions_are_limited_by_policy_and_prefixes_are_unique() {
+    let mut world = World::new();
+    let (bridge, asker) = (world.join(1), world.join(1));
+    world.ask(
+        asker,
+        "exec.approval.request",
+        exec("appr-2", json!({"ask": "always"})),
+    );
+    let requested = world.events(bridge, "exec.approval.requested");
+    assert_eq!(
+        requested[0]["request"]["allowedDecisions"],
+        json!(["allow-once", "deny"])
+    );
+    let mut resolve = |world: &mut World, id: &str, decision: &str| {
+        world.call(
+            bridge,
+            "exec.approval.resolve",
+            json!({"id": id, "decision": decision}),
+        )
+    };
+    let refused = resolve(&mut world, "appr-2", "allow-always");
+    assert_eq!(
+        message_of(&refused),
+        "allow-always is unavailable because the effective policy requires approval every time"
+    );
+    assert_eq!(
+        refused.expect_err("refused")["details"]["reason"],
+        "APPROVAL_ALLOW_ALWAYS_UNAVAILABLE"
+    );
+    world.ask(asker, "exec.approval.request", exec("appr-3", json!({})));
+    let refused = resolve(&mut world, "appr", "deny");
+    assert_eq!(
+        message_of(&refused),
+        "ambiguous approval id prefix; use the full id"
+    );
+    resolve(&mut world, "appr-3", "deny").expect("resolved");
+    resolve(&mut world, "appr", "deny").expect("only one is left");
+    assert_eq!(
+        world.events(bridge, "exec.approval.resolved")[1]["id"],
+        "appr-2"
+    );
+    for (params, why) in [
+        (
+            exec("plugin:x", json!({})),
+            "approval ids starting with plugin: are reserved",
+        ),
+        (exec("y", json!({"command": " "})), "command is required"),
+    ] {
+        assert_eq!(
+            message_of(&world.call(asker, "exec.approval.request", params)),
+            why
+        );
+    }
+    world.ask(asker, "exec.approval.request", exec("z", json!({})));
+    let refused = world.call(asker, "exec.approval.request", exec("z", json!({})));
+    assert_eq!(message_of(&refused), "approval id already pending");
+}
+
+#[test]
+fn an_expired_approval_is_gone_without_an_event() {
+    let mut world = World::new();
+    let (bridge, asker) = (world.join(1), world.join(1));
+    let asked = world.ask(
+        asker,
+        "exec.approval.request",
+        exec("a", json!({"timeoutMs": 3_000})),
+    );
+    world
+        .response(asker, &asked)
+        .expect("answered")
+        .expect("accepted");
+    let waits = world.ask(bridge, "exec.approval.waitDecision", json!({"id": "a"}));
+    world.wait(Duration::from_millis(2_999));
+    assert_eq!(
+        world
+            .call(bridge, "exec.approval.list", json!({}))
+            .expect("list")[0]["id"],
+        "a"
+    );
+    world.events(bridge, "exec.approval.requested");
+    world.wait(Duration::from_millis(1));
+    assert_eq!(
+        world.call(bridge, "exec.approval.list", json!({})),
+        Ok(json!([]))
+    );
+    let refused = world.call(
+        bridge,
+        "exec.approval.resolve",
+        json!({"id": "a", "decision": "deny"}),
+    );
+    assert_eq!(message_of(&refused), "unknown or expired approval id");
+    for (client, id) in [(asker, asked), (bridge, waits)] {
+        let lapsed = world
+            .response(client, &id)
+            .expect("answered")
+            .expect("no decision");
+        assert_eq!(lapsed["decision"], Value::Null);
+    }
+    assert!(
+        world.clients[bridge].texts.is_empty(),
+        "{:?}",
+        world.clients[bridge].texts
+    );
+    assert!(world.told().contains(&EmbeddedEvent::ApprovalExpired {
+        kind: ApprovalKind::Exec,
+        id: "a".to_owned()
+    }));
+}
+
+#[test]
+fn plugin_approvals_go_as_recorded() {
+    let mut world = World::new();
+    let (bridge, asker) = (world.join(1), world.join(1));
+    let params = json!({
+        "pluginId": "demo", "title": "Send a mail", "description": "It wants to", "severity": "warning",
+        "toolName": "mail_send", "toolCallId": "tc-1", "sessionKey": "agent:main:main", "timeoutMs": 9_999_999,
+        "allowedDecisions": ["deny", "allow-once", "sing"], "twoPhase": true
+    });
+    world
+        .call(asker, "plugin.approval.request", params)
+        .expect("accepted");
+    let requested = world.events(bridge, "plugin.approval.requested").remove(0);
+    let id = requested["id"].as_str().expect("id").to_owned();
+    assert!(id.starts_with("plugin:"), "{id}");
+    assert_eq!(
+        requested["expiresAtMs"],
+        world.now.unix_ms + 600_000,
+        "ten minutes at most"
+    );
+    assert_eq!(
+        requested["request"],
+        json!({
+            "allowedDecisions": ["allow-once", "deny"], "pluginId": "demo", "title": "Send a mail",
+            "description": "It wants to", "severity": "warning", "toolName": "mail_send",
+            "toolCallId": "tc-1", "agentId": "main", "sessionKey": "agent:main:main",
+            "turnSourceChannel": null, "turnSourceTo": null, "turnSourceAccountId": null,
+            "turnSourceThreadId": null,
+        })
+    );
+    let resolve = |decision: &str| json!({"id": id, "decision": decision});
+    let refused = world.call(bridge, "plugin.approval.resolve", resolve("allow-always"));
+    assert_eq!(
+        message_of(&refused),
+        "allow-always is unavailable for this plugin approval"
+    );
+    let details = &refused.expect_err("refused")["details"];
+    assert_eq!(details["allowedDecisions"], json!(["allow-once", "deny"]));
+    assert_eq!(
+        world.call(bridge, "plugin.approval.list", json!({})),
+        Ok(json!([requested]))
+    );
+    let resolved = world.call(bridge, "plugin.approval.resolve", resolve("deny"));
+    assert_eq!(resolved, Ok(json!({"ok": true})));
+    let event = world.events(bridge, "plugin.approval.resolved").remove(0);
+    assert_eq!(
+        (&event["id"], &event["decision"]),
+        (&json!(id), &json!("deny"))
+    );
+    assert_eq!(
+        world.call(bridge, "plugin.approval.list", json!({})),
+        Ok(json!([]))
+    );
+    let known = world
+        .call(bridge, "plugin.approval.waitDecision", json!({"id": id}))
+        .expect("known");
+    assert_eq!(known["decision"], "deny");
+}
+
+#[test]
+fn an_approval_is_seen_by_its_device_by_admins_and_when_the_gateway_asks_by_all() {
+    let mut world = World::new();
+    let (mine, other) = (world.join(1), world.join(2));
+    let admin = world.join_with(3, &["operator.admin"]);
+    let reader = world.join_with(4, &["operator.read"]);
+    let asker = world.join(1);
+    world.ask(asker, "exec.approval.request", exec("a", json!({})));
+    let mut heard = |world: &mut World| -> Vec<usize> {
+        let clients = [mine, other, admin, reader];
+        clients
+            .map(|client| world.events(client, "exec.approval.requested").len())
+            .to_vec()
+    };
+    assert_eq!(heard(&mut world), [1, 0, 1, 0]);
+    assert_eq!(
+        world.call(other, "exec.approval.list", json!({})),
+        Ok(json!([]))
+    );
+    let deny = json!({"id": "a", "decision": "deny"});
+    let refused = world.call(other, "exec.approval.resolve", deny.clone());
+    assert_eq!(message_of(&refused), "unknown or expired approval id");
+    let refused = world.call(other, "exec.approval.waitDecision", json!({"id": "a"}));
+    assert_eq!(message_of(&refused), "approval expired or not found");
+    let refused = world.call(reader, "exec.approval.resolve", deny);
+    assert_eq!(message_of(&refused), "missing scope: operator.approvals");
+
+    let question = Question {
+        kind: ApprovalKind::Exec,
+        subject: "rm -rf /srv/demo".to_owned(),
+        description: String::new(),
+        session_key: Some("main".to_owned()),
+        timeout: None,
+    };
+    let id = world
+        .gateway
+        .request_approval(world.now, &question)
+        .expect("asked");
+    world.pump();
+    assert_eq!(heard(&mut world), [1, 1, 1, 0]);
+    let listed = world
+        .call(other, "exec.approval.list", json!({}))
+        .expect("list");
+    assert_eq!(listed[0]["request"]["command"], "rm -rf /srv/demo");
+    assert_eq!(listed[0]["request"]["sessionKey"], "agent:main:main");
+    let resolved = world.call(
+        other,
+        "exec.approval.resolve",
+        json!({"id": id, "decision": "deny"}),
+    );
+    assert_eq!(resolved, Ok(json!({"ok": true})));
+}
+
+#[test]
+fn waiting_requests_and_pending_approvals_are_bounded() {
+    let limits = Limits {
+        requests_open_max: 2,
+        approvals_pending_max: 3,
+        ..Limits::default()
+    };
+    let mut world = World::with(config(), limits);
+    let (me, other) = (world.join(1), world.join(1));
+    for id in ["a", "b"] {
+        world.ask(
+            me,
+            "exec.approval.request",
+            exec(id, json!({"twoPhase": false})),
+        );
+    }
+    let refused = world.call(me, "exec.approval.request", exec("c", json!({})));
+    let full = "too many requests wait for a decision (requests_open_max 2, found 2)";
+    assert_eq!(message_of(&refused), full);
+    let refused = world.call(me, "exec.approval.waitDecision", json!({"id": "a"}));
+    assert_eq!(message_of(&refused), full);
+    world
+        .call(other, "exec.approval.request", exec("d", json!({})))
+        .expect("accepted");
+    let refused = world.call(other, "exec.approval.request", exec("e", json!({})));
+    let full = "too many approvals wait (approvals_pending_max 3, found 3)";
+    assert_eq!(message_of(&refused), full);
+    world
+        .call(
+            other,
+            "exec.approval.resolve",
+            json!({"id": "a", "decision": "deny"}),
+        )
+        .expect("resolved");
+    let decided = world.clients[me]
+        .texts
+        .iter()
+        .filter(|t| t["payload"]["decision"] == "deny");
+    assert_eq!(decided.filter(|t| t["type"] == "res").count(), 1);
+    let long = exec("f", json!({"command": "x".repeat(17_000)}));
+    assert!(
+        message_of(&world.call(me, "exec.approval.request", long)).contains("at most 16384 bytes")
+    );
 }
