@@ -62,7 +62,13 @@ const WORLD: &[(&str, &[&str])] = &[
     ),
     (
         "std::env",
-        &["src/io/", "src/cli", "src/config.rs", "src/demo.rs"],
+        &[
+            "src/io/",
+            "src/cli",
+            "src/config.rs",
+            "src/demo.rs",
+            "src/main.rs",
+        ],
     ),
     ("SystemRandom", &["src/io/system.rs"]),
     ("mio::", &["src/io/"]),
