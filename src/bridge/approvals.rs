@@ -9,9 +9,10 @@
 //! | not in the Gateway's list any more | gone, without an event, if it was tracked before we asked |
 //! | more than `approvals_pending_max` | the one tracked longest goes |
 //!
-//! An expiry stated by the Gateway is turned into a deadline once, on arrival; without one an entry lives
-//! for `approval_ttl`. OpenClaw: `openclaw-serve` §3.6; there expired entries are swept every 5 minutes,
-//! the number has no bound, and approvals from before or during a lost connection are never seen.
+//! An expiry stated by the Gateway is turned into a deadline once, on arrival; without one an entry
+//! lives for `approval_ttl`. OpenClaw: `openclaw-serve` §3.6; there expired entries are swept every
+//! 5 minutes, the number has no bound, and approvals from before or during a lost connection are
+//! never seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -106,12 +107,12 @@ impl Approval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoId;
 
-/// Farthest expiry that is believed. A stamp beyond it would only keep an entry that the count bound can
-/// push out anyway.
+/// Farthest expiry that is believed. A stamp beyond it would only keep an entry that the count
+/// bound can push out anyway.
 const EXPIRY_AT_MOST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Bytes of pending requests kept; the one tracked longest goes first. A thousand ordinary requests are
-/// far below it.
+/// Bytes of pending requests kept; the one tracked longest goes first. A thousand ordinary requests
+/// are far below it.
 const PENDING_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The pending approvals by id. Exec and plugin approvals share the table, as in OpenClaw.
@@ -168,8 +169,8 @@ impl Approvals {
         self.arrivals
     }
 
-    /// Merges what the Gateway says is pending of one kind, as asked for at `mark`. Returns how many
-    /// entries had no id.
+    /// Merges what the Gateway says is pending of one kind, as asked for at `mark`. Returns how
+    /// many entries had no id.
     pub(super) fn listed(&mut self, now: Now, kind: Kind, mark: u64, list: &[&RawValue]) -> usize {
         let mut unreadable = 0;
         let mut alive = BTreeSet::new();

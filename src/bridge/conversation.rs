@@ -1,8 +1,9 @@
-//! Conversations: what a Gateway session row or a message says about who is talked to, and over what.
+//! Conversations: what a Gateway session row or a message says about who is talked to, and over
+//! what.
 //!
-//! Rows are read through borrowed slices and written once; nothing becomes a value tree. A member of an
-//! unexpected type counts as absent, so that one odd member costs that member.
-//! OpenClaw: `openclaw-serve` §3.3 (the object), §3.5 (its short form in events).
+//! Rows are read through borrowed slices and written once; nothing becomes a value tree. A member
+//! of an unexpected type counts as absent, so that one odd member costs that member. OpenClaw:
+//! `openclaw-serve` §3.3 (the object), §3.5 (its short form in events).
 
 use std::borrow::Cow;
 
@@ -88,7 +89,8 @@ pub(super) struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    /// Reads a session row; `None` when it has no key, no channel or no address, or is no row at all.
+    /// Reads a session row; `None` when it has no key, no channel or no address, or is no row at
+    /// all.
     pub(super) fn from_row(raw: &'a RawValue) -> Option<Self> {
         Self::from_members(serde_json::from_str(raw.get()).ok()?)
     }
@@ -155,7 +157,8 @@ impl<'a> Conversation<'a> {
         out.push('}');
     }
 
-    /// The thread as a JSON string, whatever the Gateway wrote: what `send` and the notifications want.
+    /// The thread as a JSON string, whatever the Gateway wrote: what `send` and the notifications
+    /// want.
     pub(super) fn thread_id_as_string(&self) -> Option<Cow<'a, str>> {
         self.thread_id.map(|thread| {
             if is_string(thread) {
@@ -167,7 +170,8 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// The payload of a `session.message` event, as far as we act on it. OpenClaw: `openclaw-serve` §1.9.
+/// The payload of a `session.message` event, as far as we act on it. OpenClaw: `openclaw-serve`
+/// §1.9.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SessionMessage<'a> {
@@ -310,7 +314,8 @@ pub(super) fn entry_has_id(raw: &RawValue, wanted: &str) -> bool {
     id.as_deref() == Some(wanted)
 }
 
-/// The content blocks of a transcript entry that are no text: images, but also thinking and tool calls.
+/// The content blocks of a transcript entry that are no text: images, but also thinking and tool
+/// calls.
 pub(super) fn attachments(raw: &RawValue) -> Vec<&RawValue> {
     let blocks = Entry::read(Some(raw)).content.and_then(elements);
     blocks

@@ -15,8 +15,8 @@ use crate::codec::json_text::write_string;
 use crate::diagnostic::Level;
 use crate::secret::Quoted;
 
-/// What an approval event is about: its type in the queue, and the kind of approval that it asks for;
-/// one that was decided is named by its id alone.
+/// What an approval event is about: its type in the queue, and the kind of approval that it asks
+/// for; one that was decided is named by its id alone.
 fn approval_event(name: &str) -> Option<(&'static str, Option<Kind>)> {
     match name {
         "exec.approval.requested" => Some(("exec_approval_requested", Some(Kind::Exec))),
@@ -62,8 +62,8 @@ impl Bridge {
         wake(&mut self.waiters, &mut self.outputs, event);
     }
 
-    /// Whether the message answered a pending prompt, and so is no message for anybody else. OpenClaw
-    /// does not queue such a message either.
+    /// Whether the message answered a pending prompt, and so is no message for anybody else.
+    /// OpenClaw does not queue such a message either.
     fn settles_prompt(&mut self, message: &Incoming<'_>) -> bool {
         let session = &*message.session_key;
         let role = message.role.as_deref();
@@ -82,8 +82,8 @@ impl Bridge {
                 });
                 if !announced {
                     self.warn(format!(
-                        "permission prompt {code} was answered ({behavior}) from session {}, though \
-                         no session had been shown its code",
+                        "permission prompt {code} was answered ({behavior}) from session {}, \
+                         though no session had been shown its code",
                         Quoted(session)
                     ));
                 }
@@ -151,8 +151,8 @@ impl Bridge {
         ] {
             if is_worth_a_line(before, now) {
                 self.warn(format!(
-                    "too many pending {what} (approvals_pending_max): the oldest was forgotten, {now} \
-                     so far"
+                    "too many pending {what} (approvals_pending_max): the oldest was forgotten, \
+                     {now} so far"
                 ));
             }
         }
@@ -168,8 +168,8 @@ impl Bridge {
         }
     }
 
-    /// The client sent a notification. Those we do not know are ignored; a permission prompt that lacks
-    /// one of its four strings is ignored, too, as in OpenClaw.
+    /// The client sent a notification. Those we do not know are ignored; a permission prompt that
+    /// lacks one of its four strings is ignored, too, as in OpenClaw.
     pub fn handle_notification(&mut self, now: Now, method: &str, params: Option<&str>) {
         if method != "notifications/claude/channel/permission_request"
             || matches!(self.link, Link::Closed)
@@ -243,8 +243,8 @@ fn write_message(json: &mut String, message: &Incoming<'_>) {
     write_raw(json, "raw", message.raw.get());
 }
 
-/// The notification of a message; none without a route. All values of `meta` are strings, and its keys
-/// are letters and `_`: the client drops others in silence. OpenClaw: `openclaw-serve` §3.7.
+/// The notification of a message; none without a route. All values of `meta` are strings, and its
+/// keys are letters and `_`: the client drops others in silence. OpenClaw: `openclaw-serve` §3.7.
 fn channel_notification(message: &Incoming<'_>) -> Option<BridgeOutput> {
     let conversation = message.conversation.as_ref()?;
     let content = message.text.map_or("\"[non-text message]\"", RawValue::get);

@@ -1,12 +1,12 @@
 //! The channel bridge: OpenClaw conversations, events and approvals as MCP tools.
 //!
-//! One plain machine between the hub, which brings calls and takes answers, and the Gateway session,
-//! which brings events and answers requests. Calls answered from memory (`events_poll`,
+//! One plain machine between the hub, which brings calls and takes answers, and the Gateway
+//! session, which brings events and answers requests. Calls answered from memory (`events_poll`,
 //! `permissions_list_open`, an `events_wait` with something queued) are answered in the same turn.
 //!
 //! | state | tool call that needs the Gateway | `handle_ready` | `handle_lost` | `close` |
 //! |---|---|---|---|---|
-//! | never ready | held, see [`steps`] | → ready; held calls go out; approvals are listed | – | → closed |
+//! | never ready | held, see `steps` | → ready; held calls go out; approvals are listed | – | → closed |
 //! | ready | asked | – | → lost, with the reason | → closed |
 //! | lost | held; `permissions_respond` asked at once | → ready, as above; a gap event is queued | the first reason stays | → closed |
 //! | closed | refused | – | – | – |
@@ -18,8 +18,8 @@
 //! | `exec.approval.*`, `plugin.approval.*` | `…_requested`, `…_resolved` | approval comes, goes | – |
 //! | anything else | – | – | – |
 //!
-//! Source: OpenClaw `openclaw-serve` §3.3 to §3.7. Events that cannot be read are counted, reported now
-//! and then, and skipped.
+//! Source: OpenClaw `openclaw-serve` §3.3 to §3.7. Events that cannot be read are counted, reported
+//! now and then, and skipped.
 
 mod approvals;
 mod conversation;
@@ -152,8 +152,8 @@ pub struct Bridge {
     outputs: VecDeque<BridgeOutput>,
 }
 
-/// Whether a count that rose from `before` to `now` is worth a line: it does at one and at each power of
-/// two, so that a flood of faults makes no flood of lines.
+/// Whether a count that rose from `before` to `now` is worth a line: it does at one and at each
+/// power of two, so that a flood of faults makes no flood of lines.
 const fn is_worth_a_line(before: u64, now: u64) -> bool {
     now > before && (before == 0 || now.ilog2() > before.ilog2())
 }
@@ -190,7 +190,8 @@ impl Bridge {
         TOOLS.iter().any(|def| def.name == tool)
     }
 
-    /// A call has passed the gate. It gets exactly one [`BridgeOutput::Answer`], unless it is cancelled.
+    /// A call has passed the gate. It gets exactly one [`BridgeOutput::Answer`], unless it is
+    /// cancelled.
     pub fn call(&mut self, now: Now, call: GatedCall, entropy: &mut dyn Entropy) {
         let id = call.id();
         let invocation = match tools::read(call.tool(), call.arguments()) {
@@ -289,8 +290,8 @@ impl Bridge {
         }
     }
 
-    /// The link is lost, or could not be made again. `why` is in words for a person. Requests that were
-    /// open are answered by the session, not from here.
+    /// The link is lost, or could not be made again. `why` is in words for a person. Requests that
+    /// were open are answered by the session, not from here.
     pub fn handle_lost(&mut self, _now: Now, why: &str) {
         if matches!(self.link, Link::Ready) {
             self.link = Link::Lost {

@@ -6,8 +6,8 @@
 //! | pending, never announced | announced in that session | answered, with a warning | ordinary message, with a warning |
 //! | announced in session S | announced in that session instead | in S: answered; elsewhere: ordinary message, with a warning | ordinary message, with a warning |
 //!
-//! A prompt that is asked again stays announced and gets its full time again.
-//! OpenClaw: `openclaw-serve` §3.7, §5.2; there any message of any role in any session answers. The rule
+//! A prompt that is asked again stays announced and gets its full time again. OpenClaw:
+//! `openclaw-serve` §3.7, §5.2; there any message of any role in any session answers. The rule
 //! about sessions is that of the design: who has not seen the question must not answer it.
 
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ use crate::limits::Limits;
 pub(super) struct Code([u8; 5]);
 
 impl Code {
-    /// The code with this spelling, when it can be one. Prompts spelled otherwise, with capitals for
-    /// example, can never be answered by message; OpenClaw has the same rule.
+    /// The code with this spelling, when it can be one. Prompts spelled otherwise, with capitals
+    /// for example, can never be answered by message; OpenClaw has the same rule.
     fn new(spelling: &str) -> Option<Self> {
         let code = Self(spelling.as_bytes().try_into().ok()?);
         code.0
@@ -65,7 +65,8 @@ pub(super) enum Verdict {
         code: Code,
         /// Yes or no.
         allow: bool,
-        /// Whether the prompt had been announced in this session; if not, nobody knows who was asked.
+        /// Whether the prompt had been announced in this session; if not, nobody knows who was
+        /// asked.
         announced: bool,
     },
     /// It names a pending prompt, but its sender may not answer. It is an ordinary message.
@@ -191,8 +192,8 @@ impl Permissions {
     }
 }
 
-/// Reads `yes CODE` or `no CODE`, in any case of letters, with nothing before or after. The pattern on
-/// the wire is `^(yes|no)\s+([a-km-z]{5})$`. OpenClaw: `openclaw-serve` §3.7.
+/// Reads `yes CODE` or `no CODE`, in any case of letters, with nothing before or after. The pattern
+/// on the wire is `^(yes|no)\s+([a-km-z]{5})$`. OpenClaw: `openclaw-serve` §3.7.
 fn answer(text: &str) -> Option<(bool, Code)> {
     let (word, rest) = text.split_at(text.find(is_space)?);
     let allow = match word.to_ascii_lowercase().as_str() {

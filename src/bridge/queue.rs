@@ -5,9 +5,9 @@
 //! | push | the event gets the next cursor; oldest events go until both bounds hold again |
 //! | poll, first | nothing is consumed; any number of readers with cursors of their own |
 //!
-//! Cursors start at 1, rise by one per event and are shared by all kinds of events. So the events that
-//! are gone need no bookkeeping: they are those before the oldest one kept.
-//! OpenClaw: `openclaw-serve` §3.5. There, lost events are silent; here `dropped` and `oldest_cursor` tell.
+//! Cursors start at 1, rise by one per event and are shared by all kinds of events. So the events
+//! that are gone need no bookkeeping: they are those before the oldest one kept. OpenClaw:
+//! `openclaw-serve` §3.5. There, lost events are silent; here `dropped` and `oldest_cursor` tell.
 
 use std::collections::VecDeque;
 
@@ -21,8 +21,8 @@ use crate::protocol::message::ToolResult;
 pub(super) enum Scope {
     /// Those who ask for this session: messages.
     Session(Box<str>),
-    /// Nobody: approvals and permission prompts, even those that name a session. A weakness of OpenClaw
-    /// that clients see on the wire, so it stays.
+    /// Nobody: approvals and permission prompts, even those that name a session. A weakness of
+    /// OpenClaw that clients see on the wire, so it stays.
     Unscoped,
     /// Everybody: a gap concerns every session, and a filter must not hide it.
     All,
@@ -76,10 +76,11 @@ impl EventQueue {
         }
     }
 
-    /// Adds an event: `{"cursor":N,` + what `members` writes + `}`. `bytes_hint` is about how much that is.
+    /// Adds an event: `{"cursor":N,` + what `members` writes + `}`. `bytes_hint` is about how much
+    /// that is.
     ///
-    /// The event just added stays, even when it alone is over the byte bound: it is what everybody waits
-    /// for, and one message is bounded by `gateway_message_bytes_max`.
+    /// The event just added stays, even when it alone is over the byte bound: it is what everybody
+    /// waits for, and one message is bounded by `gateway_message_bytes_max`.
     pub(super) fn push(
         &mut self,
         scope: Scope,

@@ -1,5 +1,5 @@
-//! Raw JSON without a value tree: what a value is, its text, its elements, some of its members; and the
-//! few ways in which we write it.
+//! Raw JSON without a value tree: what a value is, its text, its elements, some of its members; and
+//! the few ways in which we write it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -34,8 +34,8 @@ pub(super) fn number(raw: &RawValue) -> Option<f64> {
     }
 }
 
-/// The decoded text of a string; `None` for anything else. Half a surrogate pair, which JavaScript may
-/// send, becomes replacement characters.
+/// The decoded text of a string; `None` for anything else. Half a surrogate pair, which JavaScript
+/// may send, becomes replacement characters.
 pub(super) fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
     if !inner.contains('\\') {
@@ -45,8 +45,8 @@ pub(super) fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     json.deserialize_bytes(LossyText).ok().map(Cow::Owned)
 }
 
-/// The text of a string without the white space around it; `None` when there is no string or nothing is
-/// left.
+/// The text of a string without the white space around it; `None` when there is no string or
+/// nothing is left.
 pub(super) fn text(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
     let text = match string(raw?)? {
         Cow::Borrowed(text) => Cow::Borrowed(trim(text)),
@@ -181,8 +181,8 @@ const PRETTY_FREE_BYTES: usize = 1024 * 1024;
 /// element by its indentation, and what is nested comes from strangers.
 const PRETTY_FACTOR_MAX: usize = 4;
 
-/// Appends `raw` re-indented with two spaces, as JavaScript's `JSON.stringify` with its third argument
-/// does. A value that would grow beyond all measure is appended as it came.
+/// Appends `raw` re-indented with two spaces, as JavaScript's `JSON.stringify` with its third
+/// argument does. A value that would grow beyond all measure is appended as it came.
 pub(super) fn pretty(out: &mut String, raw: &str) {
     let start = out.len();
     let budget = PRETTY_FREE_BYTES.max(raw.len().saturating_mul(PRETTY_FACTOR_MAX));

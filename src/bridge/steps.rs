@@ -7,11 +7,11 @@
 //! | `messages_send`, describing | – | – | no route: answered with an error; else sending | answered with the error | gone; nothing is sent |
 //! | `messages_send`, sending | – | – | answered | answered with the error; never sent again | gone; the message may arrive |
 //!
-//! A request that is made while there is no link is answered at once by the session with "gateway not
-//! connected", the reason and the time of the next try. So that text has one maker, and is true at the
-//! moment of the answer: a call held too long is simply asked, and gets it. `permissions_respond` is
-//! never held.
-//! OpenClaw: `openclaw-serve` §1.8 (requests), §3.4 (results). Member order is that of the recordings.
+//! A request that is made while there is no link is answered at once by the session with "gateway
+//! not connected", the reason and the time of the next try. So that text has one maker, and is true
+//! at the moment of the answer: a call held too long is simply asked, and gets it.
+//! `permissions_respond` is never held. OpenClaw: `openclaw-serve` §1.8 (requests), §3.4 (results).
+//! Member order is that of the recordings.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! The nine channel tools: names, schemas as sent, and the reading of their arguments.
 //!
-//! Names, argument names, bounds and schemas are OpenClaw's (`openclaw-serve` §3.2); the descriptions are
-//! ours. Arguments are read strictly: a wrong type, a missing argument or a value out of bounds is an
-//! error that names argument, rule and value. Unknown arguments are ignored, as OpenClaw does.
+//! Names, argument names, bounds and schemas are OpenClaw's (`openclaw-serve` §3.2); the
+//! descriptions are ours. Arguments are read strictly: a wrong type, a missing argument or a value
+//! out of bounds is an error that names argument, rule and value. Unknown arguments are ignored, as
+//! OpenClaw does.
 
 use std::time::Duration;
 
@@ -25,8 +26,9 @@ pub struct ToolDef {
 }
 
 impl ToolDef {
-    /// Appends the whole list entry as a JSON object, under the name `name`. The `execution` member says
-    /// that none of these tools runs as a task; OpenClaw sends it to every client, whatever its revision.
+    /// Appends the whole list entry as a JSON object, under the name `name`. The `execution` member
+    /// says that none of these tools runs as a task; OpenClaw sends it to every client, whatever
+    /// its revision.
     pub fn write_json(&self, out: &mut String, name: &str) {
         out.push_str("{\"name\":");
         write_string(out, name);
@@ -92,7 +94,7 @@ pub(super) static TOOLS: [ToolDef; 9] = [
     },
     ToolDef {
         name: "events_wait",
-        description: "Waits for the next event after a cursor and returns it, or nothing when time is up.",
+        description: "Waits for the next event after a cursor; answers nothing when time is up.",
         input_schema: concat!(
             r#"{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","#,
             r#""properties":{"after_cursor":{"type":"integer","minimum":0,"#,
@@ -344,8 +346,8 @@ fn permissions_respond(tool: &str, arguments: &str) -> Result<Invocation, String
 /// What a required string must be, in words.
 const TEXT_RULE: &str = "a string of at least 1 character";
 
-/// The known arguments of one call, and what is wrong with them. The readers return a stand-in for an
-/// argument at fault, which [`Arguments::finish`] then keeps from being used.
+/// The known arguments of one call, and what is wrong with them. The readers return a stand-in for
+/// an argument at fault, which [`Arguments::finish`] then keeps from being used.
 struct Arguments<'a, const N: usize> {
     tool: &'a str,
     names: [&'static str; N],

@@ -4,8 +4,8 @@
 //! |---|---|---|---|---|
 //! | waiting | answered with it, gone | gone | answered `timeout`, gone | answered `timeout`, gone |
 //!
-//! Every waiter that matches gets the same event; none consumes it. Deadlines are exact.
-//! OpenClaw: `openclaw-serve` §3.4; there the waiter of a cancelled call stays until its time is up, and
+//! Every waiter that matches gets the same event; none consumes it. Deadlines are exact. OpenClaw:
+//! `openclaw-serve` §3.4; there the waiter of a cancelled call stays until its time is up, and
 //! their number has no bound.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Events: into the queue, to readers and waiters, and what is told of those that are lost or unusable.
+//! Events: into the queue, to readers and waiters, and what is told of those that are lost or
+//! unusable.
 
 use super::*;
 

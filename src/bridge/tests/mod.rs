@@ -3,6 +3,7 @@
 mod calls;
 mod events;
 mod model;
+mod odd_values;
 mod prompts;
 
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! The bridge against a naive model of its queue, its waiters and its approvals, under random operations.
+//! The bridge against a naive model of its queue, its waiters and its approvals, under random
+//! operations.
 //!
-//! The model keeps everything in plain vectors, sorts and scans, and has no deadlines: it decides what is
-//! due by looking at the clock. Both must give the same answers at the same virtual times.
+//! The model keeps everything in plain vectors, sorts and scans, and has no deadlines: it decides
+//! what is due by looking at the clock. Both must give the same answers at the same virtual times.
 
 use std::fmt::Write as _;
 

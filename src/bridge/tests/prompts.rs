@@ -94,3 +94,17 @@ fn prompts_that_lack_a_string_are_ignored() {
     rig.drain();
     assert!(rig.now("events_poll", "{}").contains("events: 0"));
 }
+
+#[test]
+fn a_prompt_is_gone_when_its_time_is_up_even_if_nobody_called_the_timeout() {
+    let mut rig = Rig::ready(&Limits::DEFAULT);
+    rig.prompt("abcde");
+    let due = rig.now.after(Limits::DEFAULT.permission_ttl);
+    rig.set_clock(due);
+    rig.message("s", "user", "yes abcde");
+    assert!(rig.notes.is_empty());
+    assert!(
+        rig.now("events_poll", "{}").contains("events: 2"),
+        "an ordinary message"
+    );
+}
