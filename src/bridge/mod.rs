@@ -331,17 +331,17 @@ impl Bridge {
             (Some(Asker::Approvals { kind, mark }), Ok(payload)) => {
                 self.merge_approvals(now, kind, mark, &payload);
             }
-            (Some(Asker::Approvals { kind, .. }), Err(error)) => match error {
-                GatewayError::Remote { .. }
-                | GatewayError::TimedOut { .. }
-                | GatewayError::Busy { .. }
-                | GatewayError::TooLarge { .. } => {
+            (Some(Asker::Approvals { kind, .. }), Err(error)) => {
+                // Without a link the question is asked again when there is one.
+                let link_is_gone = matches!(
+                    error,
+                    GatewayError::NotConnected { .. } | GatewayError::Closed { .. }
+                );
+                if !link_is_gone {
                     let text = error.to_string();
-                    self.list_fault(kind, &format!("{}", Quoted(&text)));
+                    self.list_fault(kind, &Quoted(&text).to_string());
                 }
-                // The next link asks again.
-                GatewayError::NotConnected { .. } | GatewayError::Closed { .. } => {}
-            },
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::codec::json_text::write_string;
+use crate::codec::json_text::{self, write_string};
 
 /// Whether the value is an object.
 pub(super) fn is_object(raw: &RawValue) -> bool {
@@ -181,67 +181,37 @@ const PRETTY_FREE_BYTES: usize = 1024 * 1024;
 /// element by its indentation, and what is nested comes from strangers.
 const PRETTY_FACTOR_MAX: usize = 4;
 
-/// Appends `raw` re-indented with two spaces, as JavaScript's `JSON.stringify` with its third
-/// argument does. A value that would grow beyond all measure is appended as it came.
+/// Appends `raw` laid out for people; as it came, when that would grow beyond all measure.
 pub(super) fn pretty(out: &mut String, raw: &str) {
-    let start = out.len();
-    let budget = PRETTY_FREE_BYTES.max(raw.len().saturating_mul(PRETTY_FACTOR_MAX));
-    if indent(out, raw, start.saturating_add(budget)).is_none() {
-        out.truncate(start);
+    let most = PRETTY_FREE_BYTES.max(raw.len().saturating_mul(PRETTY_FACTOR_MAX));
+    if pretty_bytes(raw) <= most {
+        json_text::pretty(out, raw);
+    } else {
         out.push_str(raw);
     }
 }
 
-/// `None` when `out` would become longer than `len_max`.
-fn indent(out: &mut String, raw: &str, len_max: usize) -> Option<()> {
-    let bytes = raw.as_bytes();
-    let (mut at, mut depth) = (0_usize, 0_usize);
-    while let Some(&byte) = bytes.get(at) {
-        let from = at;
-        at += 1;
+/// About how long the value is when laid out: never less than it will be.
+fn pretty_bytes(raw: &str) -> usize {
+    let (mut bytes, mut depth) = (raw.len(), 0_usize);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in raw.bytes() {
+        if in_string {
+            in_string = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+            continue;
+        }
         match byte {
-            b' ' | b'\t' | b'\r' | b'\n' => {}
-            b'"' => {
-                while bytes.get(at).is_some_and(|&b| b != b'"') {
-                    at += if bytes[at] == b'\\' { 2 } else { 1 };
-                }
-                at += 1;
-                out.push_str(raw.get(from..at)?);
-            }
-            b'{' | b'[' => {
-                let close = raw[at..].find(|c: char| !c.is_ascii_whitespace())? + at;
-                out.push(char::from(byte));
-                if matches!(bytes[close], b'}' | b']') {
-                    out.push(char::from(bytes[close]));
-                    at = close + 1;
-                } else {
-                    depth += 1;
-                    new_line(out, depth, len_max)?;
-                }
-            }
-            b'}' | b']' => {
-                depth = depth.checked_sub(1)?;
-                new_line(out, depth, len_max)?;
-                out.push(char::from(byte));
-            }
-            b',' => {
-                out.push(',');
-                new_line(out, depth, len_max)?;
-            }
-            b':' => out.push_str(": "),
-            _ => out.push(char::from(byte)),
+            b'"' => in_string = true,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if matches!(byte, b'{' | b'[' | b'}' | b']' | b',' | b':') {
+            bytes = bytes.saturating_add(1 + 2 * depth);
         }
     }
-    (out.len() <= len_max).then_some(())
-}
-
-fn new_line(out: &mut String, depth: usize, len_max: usize) -> Option<()> {
-    if out.len() + 2 * depth >= len_max {
-        return None;
-    }
-    out.push('\n');
-    out.extend(std::iter::repeat_n("  ", depth));
-    Some(())
+    bytes
 }
 
 #[cfg(test)]
@@ -295,19 +265,21 @@ mod tests {
     }
 
     #[test]
-    fn pretty_text_is_that_of_json_stringify() {
-        let shown = |json: &str| {
+    fn the_length_of_pretty_text_is_not_underestimated() {
+        for json in [
+            "{}",
+            "[[],{}]",
+            r#"{"a":[1,{"b":"x,{\"}\\"}],"c":{},"d":[]}"#,
+            r#"[{"a":{"b":["]]]","\\",{"c":null}]}},2]"#,
+        ] {
             let mut out = String::new();
             pretty(&mut out, json);
-            out
-        };
-        assert_eq!(shown("{}"), "{}");
-        assert_eq!(shown("[ ]"), "[]");
-        assert_eq!(
-            shown(r#"{"a":[1,{"b":"x,{\"}\\"}],"c":{},"d":[]}"#),
-            "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,{\\\"}\\\\\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}"
-        );
-        assert_eq!(shown(" { \"é\" : 1.0 } "), "{\n  \"é\": 1.0\n}");
+            assert!(out.len() <= pretty_bytes(json), "{json}");
+            assert!(
+                out.len() * 4 >= pretty_bytes(json),
+                "{json}: nor beyond measure"
+            );
+        }
     }
 
     #[test]
