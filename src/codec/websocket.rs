@@ -622,25 +622,63 @@ mod tests {
     #[test]
     fn memory_of_a_big_message_is_given_back() {
         let big = 4 * 1024 * 1024;
-        let mut socket = WebSocket::new(CLIENT, big);
         let mut out = OutBuf::new();
         for part in [big, 100_000] {
+            let mut socket = WebSocket::new(CLIENT, big);
+            // A mark on this reader, which its successor does not carry.
+            socket
+                .reader
+                .set_config(|config| config.read_buffer_size = 1);
             let mut texts = 0;
             let mut bytes = text_frames(big, part);
             bytes.extend_from_slice(&text_frames(5, 5));
             for chunk in bytes.chunks(256 * 1024) {
+                assert_eq!(
+                    socket.reader.get_config().read_buffer_size,
+                    1,
+                    "still reading"
+                );
                 socket.feed(chunk, &mut out);
-                assert!(socket.inbox.len() <= 256 * 1024, "one feed waits at most");
                 while let Some(event) = socket.poll(&mut out) {
                     assert!(matches!(event, WsEvent::Text(_)), "{event:?}");
                     texts += 1;
                 }
-                assert!(socket.inbox.is_empty());
-                assert!(socket.inbox.capacity() <= KEEP_BYTES);
             }
             assert_eq!(texts, 2);
-            assert!(socket.cursor.seen_bytes_max <= 5, "the reader was replaced");
+            let marked = socket.reader.get_config().read_buffer_size == 1;
+            assert!(!marked, "the reader was replaced, parts of {part}");
         }
+    }
+
+    #[test]
+    fn memory_of_a_burst_of_messages_is_given_back() {
+        let mut socket = WebSocket::new(CLIENT, 100);
+        let mut out = OutBuf::new();
+        let burst = text_frames(20, 20).repeat(8_000);
+        socket.feed(&burst, &mut out);
+        assert!(socket.inbox.capacity() > KEEP_BYTES);
+        let texts = std::iter::from_fn(|| socket.poll(&mut out)).count();
+        assert_eq!(texts, 8_000);
+        assert!(socket.inbox.capacity() <= KEEP_BYTES);
+    }
+
+    #[test]
+    fn bytes_fed_before_a_poll_wait_their_turn() {
+        let mut socket = WebSocket::new(CLIENT, 100);
+        let mut out = OutBuf::new();
+        let poll = |socket: &mut WebSocket, out: &mut OutBuf| match socket.poll(out) {
+            Some(WsEvent::Text(text)) => text.len(),
+            other => panic!("{other:?}"),
+        };
+        socket.feed(&[text_frames(1, 9), text_frames(2, 9)].concat(), &mut out);
+        socket.feed(&text_frames(3, 9)[..5], &mut out);
+        assert_eq!(poll(&mut socket, &mut out), 1);
+        socket.feed(&text_frames(3, 9)[5..], &mut out);
+        socket.feed(&text_frames(4, 9), &mut out);
+        for len in [2, 3, 4] {
+            assert_eq!(poll(&mut socket, &mut out), len);
+        }
+        assert_eq!(socket.poll(&mut out), None);
     }
 
     #[test]
@@ -679,6 +717,15 @@ mod tests {
         assert_eq!(socket.poll(&mut out), None);
         let cut = format!("close 1008 {}", "ü".repeat(61));
         assert_eq!(frames(out.pending(), false), [cut]);
+
+        let mut held = WebSocket::new(Role::Server, 10);
+        let mut full = OutBuf::new();
+        full.tail().resize(PONG_BACKLOG_BYTES_MAX, 0);
+        held.feed(&masked_ping, &mut full);
+        held.close(&mut full, None, "");
+        full.clear();
+        held.flush(&mut full);
+        assert!(full.is_empty(), "no pong behind a close frame");
 
         let masked_text = [0x81, 0x81, 0, 0, 0, 0, b'a'];
         socket.feed(&masked_text, &mut out);

@@ -334,7 +334,6 @@ impl WebSocketLink {
             State::Open(mut socket) => {
                 socket.close(&mut self.out, code, reason);
                 self.unflushed = true;
-                self.events.clear();
                 self.state = State::Closing(socket);
                 self.wait_for("websocket close");
             }
@@ -350,7 +349,6 @@ impl WebSocketLink {
     /// Ends the connection at once, without a close frame.
     pub fn abort(&mut self) {
         if !matches!(self.state, State::Closed) {
-            self.events.clear();
             self.finish(CloseReason::Local, true);
         }
     }

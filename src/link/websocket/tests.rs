@@ -313,6 +313,7 @@ const TABLE: &[Row] = &[
     ("Closing", "bad frame", "Closed", closing, |r| r.bytes(b"\x83\x00"), LOCAL),
     ("Closing", "end, fault or deadline", "Closed", closing, |r| r.hear(IoEvent::Eof), LOCAL),
     ("Closing", "end, fault or deadline", "Closed", closing, Rig::fault, &[LOCAL[0]]),
+    ("Closing", "end, fault or deadline", "Closed", closing_unread, |r| r.tick(1_010), LOCAL),
     ("Closing", "end, fault or deadline", "Closed", closing, |r| r.tick(1_010), LOCAL),
     ("Leaving", "bytes", "Leaving", leaving, |r| r.bytes(b"\x81\x01A"), &[]),
     ("Leaving", "end, bytes of ours wait", "Leaving", leaving_unread, |r| r.hear(IoEvent::Eof),
@@ -364,6 +365,9 @@ fn the_table_is_what_happens() {
         act(&mut rig);
         assert_eq!(rig.log, *output, "{state} | {input}");
         assert_eq!(rig.state(), *next, "{state} | {input}");
+        if *next == "Closed" {
+            assert!(rig.link.outgoing().is_empty(), "{state} | {input}");
+        }
         let waits = rig.link.next_deadline().is_some();
         assert_eq!(
             waits,
@@ -386,6 +390,24 @@ fn the_table_walked_is_the_table_documented() {
         .map(|(state, input, next, ..)| vec![*state, *input, *next])
         .collect();
     assert_eq!(documented, walked);
+}
+
+/// The loop drains between inputs; should it not, nothing is lost and the order is kept.
+#[test]
+fn what_arrived_is_told_before_the_end() {
+    for end in [IoEvent::Eof, IoEvent::WriteClosed] {
+        let mut rig = open();
+        rig.link
+            .handle_io(at(10), IoEvent::Bytes(b"\x81\x01A\x81\x01B"));
+        rig.hear(end);
+        assert_eq!(rig.log[..2], ["text A", "text B"]);
+        assert_eq!(rig.log[2..], *DROPPED);
+    }
+    let mut rig = open();
+    rig.link
+        .handle_io(at(10), IoEvent::Bytes(b"\x81\x01A\x88\x02\x03\xe8"));
+    rig.fault();
+    assert_eq!(rig.log, ["text A", PEER[0]]);
 }
 
 #[test]
