@@ -172,8 +172,8 @@ limits! {
     gateway_requests_max, "gateway_requests_max": usize = 1_024, "requests";
     /// One frame or message from the Gateway. As OpenClaw.
     gateway_message_bytes_max, "gateway_message_bytes_max": usize = 25 * MIB, "bytes";
-    /// One message from the Gateway before it has accepted us.
-    gateway_hello_bytes_max, "gateway_hello_bytes_max": usize = 64 * KIB, "bytes";
+    /// One message from the Gateway until it has accepted us; a hello is about 10 KiB and grows with what it knows.
+    gateway_hello_bytes_max, "gateway_hello_bytes_max": usize = MIB, "bytes";
     /// Bytes waiting to be sent to the Gateway; past it the connection is dropped. As OpenClaw's own bound.
     gateway_out_bytes_max, "gateway_out_bytes_max": usize = 50 * MIB, "bytes";
     /// Shortest and longest believable tick interval of a Gateway are this and 100 times this.

@@ -7,6 +7,8 @@ use std::io::Write;
 pub fn install() {
     let env = env_logger::Env::new().filter_or("DRAWSPAN_LOG", "warn");
     let mut builder = env_logger::Builder::from_env(env);
+    // It logs payloads at trace, and those hold tokens.
+    builder.filter_module("tungstenite", log::LevelFilter::Warn);
     builder.format(|out, record| {
         let text = crate::secret::Quoted(&record.args().to_string()).to_string();
         writeln!(

@@ -12,6 +12,8 @@
 //! An embedding program drives the hub like any [`Driven`] machine and drains [`Hub::poll_event`] beside
 //! it; questions it gets there are answered by [`Hub::resolve_gate`].
 
+pub mod gateway_call;
+mod gateway_wire;
 pub mod ledger;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,12 +28,13 @@ use crate::entropy::Entropy;
 use crate::gate::{Gate, Passage, Policy, Question, ToolCall, Verdict, read_hook_output};
 use crate::gateway::identity::StoredToken;
 use crate::gateway::session::{GatewaySession, Refusal, SessionConfig, SessionOutput};
+use crate::hub::gateway_wire::GatewayWire;
 use crate::hub::ledger::{Ledger, Place};
 use crate::ids::{CallId, GatewayRequestId, PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::command::CommandRun;
 use crate::link::stdio_host::StdioHost;
-use crate::link::websocket::{CloseReason, ConnectSpec, WebSocketLink, WsLinkEvent};
+use crate::link::websocket::ConnectSpec;
 use crate::link::{ChildSpec, Driven, IoEvent, IoRequest};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{CallParams, LogLevel, ToolResult};
@@ -136,9 +139,8 @@ struct Downstream {
 
 #[derive(Debug)]
 struct GatewaySide {
-    connect: ConnectSpec,
     session: GatewaySession,
-    link: Option<WebSocketLink>,
+    wire: GatewayWire,
     tickets: BTreeMap<GatewayRequestId, Ticket>,
 }
 
@@ -201,9 +203,8 @@ impl Hub {
             wires: BTreeMap::new(),
             peers: BTreeMap::new(),
             gateway: GatewaySide {
-                connect: gateway.connect,
                 session: GatewaySession::new(gateway.session, now),
-                link: None,
+                wire: GatewayWire::new(gateway.connect, &limits),
                 tickets: BTreeMap::new(),
             },
             bridge: Bridge::new(&limits, channel_mode, verbose),
@@ -565,97 +566,39 @@ impl Hub {
 
     fn step_gateway(&mut self, now: Now) -> bool {
         let mut moved = false;
-        while let Some(event) = self
-            .gateway
-            .link
-            .as_mut()
-            .and_then(WebSocketLink::poll_event)
-        {
+        let GatewaySide { session, wire, .. } = &mut self.gateway;
+        while let Some(event) = wire.poll_event() {
             moved = true;
-            self.route_link_event(now, event);
+            event.tell(session, now, &mut *self.entropy);
         }
         while let Some(output) = self.gateway.session.poll() {
             moved = true;
             self.route_session_output(now, output);
         }
-        if let Some(link) = &mut self.gateway.link {
-            while let Some(request) = link.poll_io() {
-                self.io.push_back(request);
-            }
+        while let Some(request) = self.gateway.wire.poll_io() {
+            self.io.push_back(request);
         }
         moved
-    }
-
-    fn route_link_event(&mut self, now: Now, event: WsLinkEvent) {
-        let entropy = &mut *self.entropy;
-        match event {
-            WsLinkEvent::Up => self.gateway.session.handle_up(now),
-            WsLinkEvent::Text(text) => self.gateway.session.handle_text(now, &text, entropy),
-            WsLinkEvent::Closed(reason) => {
-                let why = match &reason {
-                    CloseReason::Peer { reason, .. } => reason.clone(),
-                    CloseReason::Local
-                    | CloseReason::Violation(_)
-                    | CloseReason::Refused { .. }
-                    | CloseReason::Io(_)
-                    | CloseReason::TimedOut { .. } => reason.to_string(),
-                };
-                self.gateway
-                    .session
-                    .handle_closed(now, &why, reason.code(), entropy);
-                self.drop_gateway_link();
-            }
-        }
     }
 
     fn route_session_output(&mut self, now: Now, output: SessionOutput) {
         match output {
             SessionOutput::Open => {
-                self.drop_gateway_link();
+                self.wires.retain(|_, owner| *owner != Owner::Gateway);
                 let wire = self.mint_wire();
                 self.wires.insert(wire, Owner::Gateway);
-                let connect = self.gateway.connect.clone();
-                self.gateway.link = Some(WebSocketLink::client(
-                    wire,
-                    connect,
-                    &self.limits,
-                    &mut *self.entropy,
-                    now,
-                ));
+                self.gateway.wire.open(wire, &mut *self.entropy, now);
             }
             SessionOutput::Send(text) => {
-                let full = self
-                    .gateway
-                    .link
-                    .as_mut()
-                    .and_then(|link| link.send_text(&text).err());
-                if let Some(full) = full {
-                    self.diagnose(Diagnostic::new(
-                        Level::Warning,
-                        Subject::Gateway,
-                        format!("gateway is not reading: {full}"),
-                    ));
-                    if let Some(link) = &mut self.gateway.link {
-                        link.abort();
-                    }
+                if let Err(full) = self.gateway.wire.send_text(&text) {
+                    let message = format!("gateway is not reading: {full}");
+                    self.diagnose(Diagnostic::new(Level::Warning, Subject::Gateway, message));
+                    self.gateway.wire.abort();
                 }
             }
-            SessionOutput::Close { code, reason } => {
-                if let Some(link) = &mut self.gateway.link {
-                    link.close(now, code, &reason);
-                }
-            }
-            SessionOutput::Abort => {
-                if let Some(link) = &mut self.gateway.link {
-                    link.abort();
-                }
-            }
-            SessionOutput::HelloAccepted => {
-                let limit = self.limits.gateway_message_bytes_max;
-                if let Some(link) = &mut self.gateway.link {
-                    link.accept_messages_up_to(limit);
-                }
-            }
+            SessionOutput::Close { code, reason } => self.gateway.wire.close(now, code, &reason),
+            SessionOutput::Abort => self.gateway.wire.abort(),
+            SessionOutput::HelloAccepted => self.gateway.wire.hello_accepted(),
             SessionOutput::Ready { first } => self.bridge.handle_ready(now, first),
             SessionOutput::Lost { why, .. } => self.bridge.handle_lost(now, &why),
             SessionOutput::Refused(refusal) => self.end(now, Outcome::Refused(refusal)),
@@ -668,15 +611,6 @@ impl Hub {
             SessionOutput::StoreToken(token) => self.events.push_back(HubEvent::StoreToken(token)),
             SessionOutput::ForgetToken => self.events.push_back(HubEvent::ForgetToken),
             SessionOutput::Diagnostic(diagnostic) => self.diagnose(diagnostic),
-        }
-    }
-
-    fn drop_gateway_link(&mut self) {
-        if let Some(mut link) = self.gateway.link.take() {
-            while let Some(request) = link.poll_io() {
-                self.io.push_back(request);
-            }
-            self.wires.remove(&link.wire());
         }
     }
 
@@ -731,7 +665,7 @@ impl Hub {
             }
         }
         if let (Some((outcome, _)), false) = (&self.ending, self.finished) {
-            if self.peers.is_empty() && (self.gateway.link.is_none() || too_late) {
+            if self.peers.is_empty() && (!self.gateway.wire.is_open() || too_late) {
                 self.finished = true;
                 self.events.push_back(HubEvent::Finished(outcome.clone()));
                 moved = true;
@@ -778,11 +712,7 @@ impl Driven for Hub {
     fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
         match self.wires.get(&wire).copied() {
             Some(Owner::Downstream(peer)) => self.handle_downstream(now, peer, event),
-            Some(Owner::Gateway) => {
-                if let Some(link) = &mut self.gateway.link {
-                    link.handle_io(now, event);
-                }
-            }
+            Some(Owner::Gateway) => self.gateway.wire.handle_io(now, event),
             Some(Owner::Hook(call)) => {
                 if let Some(run) = self.hooks.get_mut(&call) {
                     run.handle_io(now, event);
@@ -800,9 +730,7 @@ impl Driven for Hub {
         for run in self.hooks.values_mut() {
             run.handle_timeout(now);
         }
-        if let Some(link) = &mut self.gateway.link {
-            link.handle_timeout(now);
-        }
+        self.gateway.wire.handle_timeout(now);
         self.gateway.session.handle_timeout(now, &mut *self.entropy);
         self.bridge.handle_timeout(now);
         self.settle(now);
@@ -812,7 +740,7 @@ impl Driven for Hub {
         if let Some(request) = self.io.pop_front() {
             return Some(request);
         }
-        if let Some(request) = self.gateway.link.as_mut().and_then(WebSocketLink::poll_io) {
+        if let Some(request) = self.gateway.wire.poll_io() {
             return Some(request);
         }
         self.peers.values_mut().find_map(|down| down.link.poll_io())
@@ -823,11 +751,7 @@ impl Driven for Hub {
             Some((_, at)) if !self.finished => Some(Deadline::new(*at, "shutdown limit")),
             _ => None,
         };
-        let link = self
-            .gateway
-            .link
-            .as_ref()
-            .and_then(WebSocketLink::next_deadline);
+        let link = self.gateway.wire.next_deadline();
         let fixed = [
             ending,
             link,
@@ -842,7 +766,7 @@ impl Driven for Hub {
     fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
         match self.wires.get(&wire)? {
             Owner::Downstream(peer) => self.peers.get_mut(peer).map(|down| down.link.outgoing()),
-            Owner::Gateway => self.gateway.link.as_mut().map(WebSocketLink::outgoing),
+            Owner::Gateway => self.gateway.wire.outgoing(wire),
             Owner::Hook(call) => self.hooks.get_mut(call).map(CommandRun::outgoing),
         }
     }

@@ -182,19 +182,23 @@ impl EventLoop {
         self.clock.now()
     }
 
-    /// One turn; returns after the first thing that happened. Call it until the program is done, always
-    /// with the same machines in the same order.
-    ///
-    /// # Errors
-    /// When the poll itself fails, which no peer can cause.
-    pub fn turn(&mut self, machines: &mut [&mut dyn Driven]) -> io::Result<()> {
+    /// Does what the machines ask, without waiting for anything. A listener has its port afterwards.
+    pub fn settle(&mut self, machines: &mut [&mut dyn Driven]) {
         let now = self.clock.now();
         self.told_early = false;
         for machine in 0..machines.len() {
             self.drain(machines, machine, now);
         }
         self.flush(machines, now);
+    }
 
+    /// One turn; returns after the first thing that happened. Call it until the program is done, always
+    /// with the same machines in the same order.
+    ///
+    /// # Errors
+    /// When the poll itself fails, which no peer can cause.
+    pub fn turn(&mut self, machines: &mut [&mut dyn Driven]) -> io::Result<()> {
+        self.settle(machines);
         let (timeout, why) = self.sleep(machines);
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => {}
