@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::gateway::endpoint::{ConfigSecret, GatewayConfig, expand_home};
+use crate::gateway::endpoint::{ConfigSecret, ConfiguredSecrets, GatewayConfig, expand_home};
 use crate::limits::{LimitError, Limits};
 use crate::secret::Secret;
 
@@ -191,10 +191,12 @@ fn read_gateway(gateway: &Node<'_>) -> Result<GatewayConfig, ConfigError> {
         tls_enabled: tls.flag("enabled")?,
         tls_ca_file: tls.text("caFile")?,
         handshake_timeout_ms: timeout.transpose()?,
-        auth_token: auth.secret("token")?,
-        auth_password: auth.secret("password")?,
-        remote_token: remote.secret("token")?,
-        remote_password: remote.secret("password")?,
+        secrets: ConfiguredSecrets {
+            auth_token: auth.secret("token")?,
+            auth_password: auth.secret("password")?,
+            remote_token: remote.secret("token")?,
+            remote_password: remote.secret("password")?,
+        },
     })
 }
 
@@ -379,13 +381,14 @@ mod tests {
             tls_enabled: true,
             tls_ca_file: Some("~/ca.pem".to_owned()),
             handshake_timeout_ms: Some(2_000),
-            auth_token: Some(ConfigSecret::Text(Secret::new("${T}".to_owned()))),
-            auth_password: None,
-            remote_token: Some(ConfigSecret::Reference {
-                source: "env".to_owned(),
-                id: "X".to_owned(),
-            }),
-            remote_password: None,
+            secrets: ConfiguredSecrets {
+                auth_token: Some(ConfigSecret::Text(Secret::new("${T}".to_owned()))),
+                remote_token: Some(ConfigSecret::Reference {
+                    source: "env".to_owned(),
+                    id: "X".to_owned(),
+                }),
+                ..ConfiguredSecrets::default()
+            },
         };
         assert_eq!(config.gateway, expected);
         assert_eq!(config.before_tool_call, None);

@@ -1,20 +1,15 @@
 //! Where the Gateway is and what opens it: from flags, environment and configuration to one endpoint.
 //!
-//! | URL from               | credentials from                                                           |
-//! |------------------------|----------------------------------------------------------------------------|
-//! | any                    | flags alone, when one is given                                              |
-//! | `--gateway`            | nothing else                                                                |
-//! | `OPENCLAW_GATEWAY_URL` | `OPENCLAW_GATEWAY_TOKEN`, `OPENCLAW_GATEWAY_PASSWORD`                       |
-//! | configuration, local   | environment, `gateway.auth`, `gateway.remote`                               |
-//! | configuration, remote  | token: `gateway.remote`, environment, `gateway.auth`; password: environment first |
+//! | URL from                              | credentials, when no flag gives one        |
+//! |---------------------------------------|--------------------------------------------|
+//! | `--gateway`                           | none                                       |
+//! | `OPENCLAW_GATEWAY_URL`                | environment                                |
+//! | `gateway.remote.url`, in remote mode  | remote, environment, own                   |
+//! | `gateway.port`, or the usual port     | environment, own, remote, in local mode    |
 //!
-//! A URL that somebody typed gets no credential that was meant for another Gateway.
-//!
-//! Source: OpenClaw 2026.6.11, `mcp serve` URL, credentials, plaintext rule. Ours: private authorities.
-//! Never: reads a file, a variable or a clock; secret files are read by `io/identity_files.rs`.
+//! Source: OpenClaw 2026.6.11, `mcp serve` URL and plaintext rule. Ours: private authorities.
+//! Never: reads a file, a variable or a clock.
 
-// Value types only, no sockets.
-use core::net::{Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -22,16 +17,14 @@ use std::time::Duration;
 
 use crate::codec::uri::{Uri, UriError};
 use crate::diagnostic::{Diagnostic, Level, Subject};
-use crate::secret::{Quoted, Secret, UrlForLog};
+use crate::gateway::credentials::{Order, Sources, filled, var};
+use crate::gateway::place::Place;
+use crate::secret::{Quoted, UrlForLog};
 
-/// What we show a Gateway besides the device key. Both may be given.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Credentials {
-    /// Shared token.
-    pub token: Option<Secret<String>>,
-    /// Shared password.
-    pub password: Option<Secret<String>>,
-}
+pub use crate::gateway::credentials::{
+    ConfigSecret, ConfiguredSecrets, CredentialError, Credentials, SecretFlag,
+    inline_secret_warning, secret_flag,
+};
 
 /// Everything the choice depends on.
 #[derive(Clone, Debug, Default)]
@@ -61,28 +54,8 @@ pub struct GatewayConfig {
     pub tls_ca_file: Option<String>,
     /// `handshakeTimeoutMs`.
     pub handshake_timeout_ms: Option<u64>,
-    /// `auth.token`.
-    pub auth_token: Option<ConfigSecret>,
-    /// `auth.password`.
-    pub auth_password: Option<ConfigSecret>,
-    /// `remote.token`.
-    pub remote_token: Option<ConfigSecret>,
-    /// `remote.password`.
-    pub remote_password: Option<ConfigSecret>,
-}
-
-/// A secret as a configuration may give it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigSecret {
-    /// Itself, possibly with `${NAME}` in it.
-    Text(Secret<String>),
-    /// A reference to where it is kept.
-    Reference {
-        /// `env`, `file` or `exec`.
-        source: String,
-        /// What it is called there.
-        id: String,
-    },
+    /// `auth` and `remote`.
+    pub secrets: ConfiguredSecrets,
 }
 
 /// Where the URL was found.
@@ -140,8 +113,6 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// A secret and a file with it were both given; the flag's name.
-    BothGiven(&'static str),
     /// No URL we can call.
     Url {
         /// Where it was found.
@@ -165,42 +136,33 @@ pub enum EndpointError {
         /// The URL, fit to be shown.
         url: String,
     },
-    /// A secret of the configuration that cannot be had.
-    SecretReference {
-        /// Its key.
-        key: &'static str,
-        /// Why not.
-        why: String,
-    },
+    /// No credentials, and why.
+    Credentials(CredentialError),
 }
 
 impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BothGiven(name) => {
-                write!(
-                    f,
-                    "use either --{name} or --{name}-file for the gateway {name}, not both"
-                )
-            }
             Self::Url { source, url, error } => {
                 write!(f, "gateway URL {url} from {source} cannot be used: {error}")
             }
-            Self::Userinfo { source, url } => write!(
-                f,
-                "gateway URL {url} from {source} carries a user name; use --token-file or --password-file"
-            ),
-            Self::Plaintext { source, url } => write!(
-                f,
-                "gateway URL {url} from {source} is plaintext ws:// to a non-loopback address; use wss://, \
-                 or tunnel its port to 127.0.0.1, or set {ENV_ALLOW_PLAIN}=1 for a host name of a network you trust"
-            ),
-            Self::SecretReference { key, why } => {
+            Self::Userinfo { source, url } => {
+                let fix = "use --token-file or --password-file";
                 write!(
                     f,
-                    "configured secret {key} cannot be had: {why}; use --token-file or --password-file"
+                    "gateway URL {url} from {source} carries a user name; {fix}"
                 )
             }
+            Self::Plaintext { source, url } => {
+                let what = "plaintext ws:// to a non-loopback address";
+                write!(f, "gateway URL {url} from {source} is {what}; ")?;
+                f.write_str("use wss://, or tunnel its port to 127.0.0.1, or set ")?;
+                write!(
+                    f,
+                    "{ENV_ALLOW_PLAIN}=1 for a host name of a network you trust"
+                )
+            }
+            Self::Credentials(error) => write!(f, "{error}"),
         }
     }
 }
@@ -209,8 +171,6 @@ impl std::error::Error for EndpointError {}
 
 const ENV_URL: &str = "OPENCLAW_GATEWAY_URL";
 const ENV_PORT: &str = "OPENCLAW_GATEWAY_PORT";
-const ENV_TOKEN: &str = "OPENCLAW_GATEWAY_TOKEN";
-const ENV_PASSWORD: &str = "OPENCLAW_GATEWAY_PASSWORD";
 const ENV_ALLOW_PLAIN: &str = "OPENCLAW_ALLOW_INSECURE_PRIVATE_WS";
 const ENV_CHALLENGE: [&str; 2] = [
     "OPENCLAW_CONNECT_CHALLENGE_TIMEOUT_MS",
@@ -258,7 +218,7 @@ impl Endpoint {
             loopback: place == Place::Loopback,
             url_for_log: shown,
             source,
-            credentials: find_credentials(inputs, source)?,
+            credentials: inputs.credentials(source)?,
             challenge_timeout: find_challenge_timeout(inputs),
             warnings,
         })
@@ -266,14 +226,23 @@ impl Endpoint {
 }
 
 impl EndpointInputs {
-    /// A variable; blank counts as unset.
     fn var(&self, name: &str) -> Option<&str> {
-        filled(self.env.get(name).map(String::as_str))
+        var(&self.env, name)
     }
 
-    fn secret_var(&self, name: &str) -> Option<Secret<String>> {
-        let value = self.var(name).filter(|value| !has_placeholder(value));
-        value.map(|value| Secret::new(value.to_owned()))
+    fn credentials(&self, source: UrlSource) -> Result<Credentials, EndpointError> {
+        let order = match source {
+            UrlSource::Flag => Order::Nobody,
+            UrlSource::Env => Order::Environment,
+            UrlSource::Config | UrlSource::Local if self.config.remote => Order::Remote,
+            UrlSource::Config | UrlSource::Local => Order::Local,
+        };
+        let sources = Sources {
+            flags: &self.flags,
+            env: &self.env,
+            config: &self.config.secrets,
+        };
+        sources.choose(order).map_err(EndpointError::Credentials)
     }
 
     fn ca_file(&self) -> Option<PathBuf> {
@@ -294,41 +263,6 @@ pub fn expand_home(path: &str, home: Option<&str>) -> PathBuf {
         }
         (Some(_) | None, _) => PathBuf::from(path),
     }
-}
-
-/// A secret as flags give it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretFlag {
-    /// On the command line, where other users of the machine can see it.
-    Inline(Secret<String>),
-    /// In the file of this name.
-    File(String),
-}
-
-/// Which of `--NAME` and `--NAME-file` was given; blank counts as not given.
-///
-/// # Errors
-/// When both were.
-pub fn secret_flag(
-    name: &'static str,
-    inline: Option<&str>,
-    file: Option<&str>,
-) -> Result<Option<SecretFlag>, EndpointError> {
-    match (filled(inline), filled(file)) {
-        (Some(_), Some(_)) => Err(EndpointError::BothGiven(name)),
-        (Some(value), None) => Ok(Some(SecretFlag::Inline(Secret::new(value.to_owned())))),
-        (None, Some(path)) => Ok(Some(SecretFlag::File(path.to_owned()))),
-        (None, None) => Ok(None),
-    }
-}
-
-/// What to tell somebody who gave a secret on the command line.
-#[must_use]
-pub fn inline_secret_warning(name: &str) -> Diagnostic {
-    let message = format!(
-        "--{name} can be seen in process listings; prefer --{name}-file or an environment variable"
-    );
-    Diagnostic::new(Level::Warning, Subject::Gateway, message)
 }
 
 fn find_url(inputs: &EndpointInputs, warnings: &mut Vec<Diagnostic>) -> (String, UrlSource) {
@@ -360,112 +294,6 @@ fn find_url(inputs: &EndpointInputs, warnings: &mut Vec<Diagnostic>) -> (String,
     (format!("{scheme}://127.0.0.1:{port}"), UrlSource::Local)
 }
 
-fn find_credentials(
-    inputs: &EndpointInputs,
-    source: UrlSource,
-) -> Result<Credentials, EndpointError> {
-    let flags = Credentials {
-        token: trimmed(inputs.flags.token.as_ref()),
-        password: trimmed(inputs.flags.password.as_ref()),
-    };
-    if flags.token.is_some() || flags.password.is_some() {
-        return Ok(flags);
-    }
-    let env = Credentials {
-        token: inputs.secret_var(ENV_TOKEN),
-        password: inputs.secret_var(ENV_PASSWORD),
-    };
-    match source {
-        UrlSource::Flag => Ok(Credentials::default()),
-        UrlSource::Env => Ok(env),
-        UrlSource::Config | UrlSource::Local if inputs.config.remote => {
-            remote_credentials(inputs, env)
-        }
-        UrlSource::Config | UrlSource::Local => local_credentials(inputs, env),
-    }
-}
-
-fn local_credentials(
-    inputs: &EndpointInputs,
-    env: Credentials,
-) -> Result<Credentials, EndpointError> {
-    let config = &inputs.config;
-    let own_else_remote = |own: (Key, Option<_>), remote: (Key, Option<_>)| {
-        // A configured secret of the Gateway itself rules the remote one out even when it is not there.
-        match own {
-            (key, Some(own)) => reveal(inputs, key, Some(own)),
-            (_, None) => reveal(inputs, remote.0, remote.1),
-        }
-    };
-    Ok(Credentials {
-        token: match env.token {
-            Some(token) => Some(token),
-            None => own_else_remote(
-                (AUTH_TOKEN, config.auth_token.as_ref()),
-                (REMOTE_TOKEN, config.remote_token.as_ref()),
-            )?,
-        },
-        password: match env.password {
-            Some(password) => Some(password),
-            None => own_else_remote(
-                (AUTH_PASSWORD, config.auth_password.as_ref()),
-                (REMOTE_PASSWORD, config.remote_password.as_ref()),
-            )?,
-        },
-    })
-}
-
-fn remote_credentials(
-    inputs: &EndpointInputs,
-    env: Credentials,
-) -> Result<Credentials, EndpointError> {
-    let config = &inputs.config;
-    let first = |key, secret: &Option<_>| reveal(inputs, key, secret.as_ref());
-    let token = match (first(REMOTE_TOKEN, &config.remote_token)?, env.token) {
-        (Some(token), _) | (None, Some(token)) => Some(token),
-        (None, None) => first(AUTH_TOKEN, &config.auth_token)?,
-    };
-    let password = match env.password {
-        Some(password) => Some(password),
-        None => match first(REMOTE_PASSWORD, &config.remote_password)? {
-            Some(password) => Some(password),
-            None => first(AUTH_PASSWORD, &config.auth_password)?,
-        },
-    };
-    Ok(Credentials { token, password })
-}
-
-type Key = &'static str;
-const AUTH_TOKEN: Key = "gateway.auth.token";
-const AUTH_PASSWORD: Key = "gateway.auth.password";
-const REMOTE_TOKEN: Key = "gateway.remote.token";
-const REMOTE_PASSWORD: Key = "gateway.remote.password";
-
-/// The value of a configured secret; `None` when it is blank or names a variable that is not set.
-fn reveal(
-    inputs: &EndpointInputs,
-    key: Key,
-    secret: Option<&ConfigSecret>,
-) -> Result<Option<Secret<String>>, EndpointError> {
-    let unavailable = |why| Err(EndpointError::SecretReference { key, why });
-    match secret {
-        None => Ok(None),
-        Some(ConfigSecret::Text(text)) => {
-            let text = substitute(text.expose(), |name| inputs.var(name));
-            let text = filled(Some(&text)).filter(|text| !has_placeholder(text));
-            Ok(text.map(|text| Secret::new(text.to_owned())))
-        }
-        Some(ConfigSecret::Reference { source, id }) if source == "env" => match inputs.var(id) {
-            Some(value) => Ok(Some(Secret::new(value.to_owned()))),
-            None => unavailable(format!("environment variable {} is not set", Quoted(id))),
-        },
-        Some(ConfigSecret::Reference { source, .. }) => unavailable(format!(
-            "references of source {} are resolved by OpenClaw only",
-            Quoted(source)
-        )),
-    }
-}
-
 fn find_challenge_timeout(inputs: &EndpointInputs) -> Option<Duration> {
     let from_env = ENV_CHALLENGE
         .iter()
@@ -474,139 +302,10 @@ fn find_challenge_timeout(inputs: &EndpointInputs) -> Option<Duration> {
     Some(Duration::from_millis(ms.max(CHALLENGE_TIMEOUT_MIN_MS)))
 }
 
-fn filled(text: Option<&str>) -> Option<&str> {
-    text.map(str::trim).filter(|text| !text.is_empty())
-}
-
-fn trimmed(secret: Option<&Secret<String>>) -> Option<Secret<String>> {
-    filled(secret.map(|secret| secret.expose().as_str())).map(|text| Secret::new(text.to_owned()))
-}
-
-/// The first `${NAME}` of `text`: where it starts and ends, and the name.
-fn placeholder(text: &str) -> Option<(usize, usize, &str)> {
-    let mut from = 0;
-    while let Some(at) = text[from..].find("${") {
-        let start = from + at;
-        let rest = &text[start + 2..];
-        let length = rest
-            .bytes()
-            .take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
-            .count();
-        let named = rest
-            .bytes()
-            .next()
-            .is_some_and(|byte| !byte.is_ascii_digit());
-        if length > 0 && named && rest[length..].starts_with('}') {
-            return Some((start, start + 2 + length + 1, &rest[..length]));
-        }
-        from = start + 2;
-    }
-    None
-}
-
-fn has_placeholder(text: &str) -> bool {
-    placeholder(text).is_some()
-}
-
-/// `text` with each `${NAME}` that `var` knows replaced by its value; values are not looked into.
-fn substitute<'a>(text: &'a str, var: impl Fn(&str) -> Option<&'a str>) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((start, end, name)) = placeholder(rest) {
-        out.push_str(&rest[..start]);
-        out.push_str(var(name).unwrap_or(&rest[start..end]));
-        rest = &rest[end..];
-    }
-    out.push_str(rest);
-    out
-}
-
-/// Where a host is, as far as its name tells without asking anybody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// This machine.
-    Loopback,
-    /// A network nobody routes, or a name that only such a network answers.
-    Private,
-    /// Any other address.
-    Public,
-    /// Any other name.
-    Name,
-}
-
-impl Place {
-    fn of(host: &str) -> Self {
-        if let Ok(address) = host.parse::<Ipv6Addr>() {
-            return Self::of_v6(address);
-        }
-        if let Ok(address) = host.parse::<Ipv4Addr>() {
-            return Self::of_v4(address);
-        }
-        let name = host.trim_end_matches('.').to_ascii_lowercase();
-        let last_label = name.rsplit('.').next().unwrap_or_default();
-        if name == "localhost" {
-            Self::Loopback
-        } else if name.ends_with(".local") || name.ends_with(".ts.net") {
-            Self::Private
-        } else if is_number(last_label) {
-            // Resolvers take `127.1`, `0x7f.1` and `134744072` for addresses. Source: WHATWG URL.
-            Self::Public
-        } else {
-            Self::Name
-        }
-    }
-
-    fn of_v4(address: Ipv4Addr) -> Self {
-        let [a, b, ..] = address.octets();
-        // 100.64.0.0/10 is shared between a carrier and its customers. Source: RFC 6598.
-        let shared = a == 100 && (64..128).contains(&b);
-        if address.is_loopback() {
-            Self::Loopback
-        } else if address.is_private() || address.is_link_local() || shared {
-            Self::Private
-        } else {
-            Self::Public
-        }
-    }
-
-    fn of_v6(address: Ipv6Addr) -> Self {
-        if let Some(mapped) = address.to_ipv4_mapped() {
-            return Self::of_v4(mapped);
-        }
-        let first = address.segments()[0];
-        // fc00::/7 unique local, fe80::/10 link local, fec0::/10 the old site local.
-        let private = first & 0xfe00 == 0xfc00 || matches!(first & 0xffc0, 0xfe80 | 0xfec0);
-        if address.is_loopback() {
-            Self::Loopback
-        } else if private {
-            Self::Private
-        } else {
-            Self::Public
-        }
-    }
-
-    const fn takes_plain_text(self, trusts_names: bool) -> bool {
-        match self {
-            Self::Loopback | Self::Private => true,
-            Self::Public => false,
-            Self::Name => trusts_names,
-        }
-    }
-}
-
-/// Whether a resolver would read the last label of a name as part of an IPv4 address.
-fn is_number(label: &str) -> bool {
-    let hex = label.strip_prefix("0x");
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    hex.map_or_else(
-        || !label.is_empty() && digits(label),
-        |hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secret::Secret;
 
     fn inputs(url: Option<&str>, env: &[(&str, &str)]) -> EndpointInputs {
         let own = |text: &&str| (*text).to_owned();
@@ -620,24 +319,14 @@ mod tests {
         }
     }
 
-    fn text(secret: &str) -> Option<ConfigSecret> {
-        Some(ConfigSecret::Text(Secret::new(secret.to_owned())))
-    }
-
-    fn reference(source: &str, id: &str) -> Option<ConfigSecret> {
-        let (source, id) = (source.to_owned(), id.to_owned());
-        Some(ConfigSecret::Reference { source, id })
-    }
-
-    /// Token and password of the resolved endpoint, `-` for none.
-    fn shown(inputs: &EndpointInputs) -> String {
-        let Credentials { token, password } =
-            Endpoint::resolve(inputs).expect("an endpoint").credentials;
-        let word = |secret: Option<Secret<String>>| {
-            secret.map_or_else(|| "-".to_owned(), |secret| secret.expose().clone())
-        };
-        format!("{} {}", word(token), word(password))
-    }
+    /// Flag, environment, configuration; the URL and where it was found.
+    type UrlRow<'a> = (
+        Option<&'a str>,
+        &'a [(&'a str, &'a str)],
+        &'a GatewayConfig,
+        &'a str,
+        UrlSource,
+    );
 
     #[test]
     fn the_first_url_that_is_set_counts() {
@@ -662,13 +351,7 @@ mod tests {
         let env_url = ("OPENCLAW_GATEWAY_URL", "ws://127.0.0.1:2");
         let env_port = ("OPENCLAW_GATEWAY_PORT", "3000");
         let none = GatewayConfig::default();
-        let rows: [(
-            Option<&str>,
-            &[(&str, &str)],
-            &GatewayConfig,
-            &str,
-            UrlSource,
-        ); 11] = [
+        let rows: [UrlRow<'_>; 11] = [
             (
                 Some(" ws://127.0.0.1:9 "),
                 &[env_url],
@@ -737,6 +420,36 @@ mod tests {
     }
 
     #[test]
+    fn the_source_of_the_url_decides_who_is_asked_for_credentials() {
+        let text = |text: &str| Some(ConfigSecret::Text(Secret::new(text.to_owned())));
+        let env = [("OPENCLAW_GATEWAY_TOKEN", "ENV")];
+        let env_url = [env[0], ("OPENCLAW_GATEWAY_URL", "ws://127.0.0.1:1")];
+        let rows: [(Option<&str>, &[_], bool, Option<&str>); 5] = [
+            (Some("ws://127.0.0.1:1"), &env, false, None),
+            (None, &env_url, true, Some("ENV")),
+            (None, &env, false, Some("ENV")),
+            (None, &env, true, Some("REMOTE")),
+            (None, &[], false, Some("OWN")),
+        ];
+        for (url, env, remote, expected) in rows {
+            let mut with = inputs(url, env);
+            with.config.remote = remote;
+            with.config.secrets.auth_token = text("OWN");
+            with.config.secrets.remote_token = text("REMOTE");
+            let found = Endpoint::resolve(&with).expect("an endpoint").credentials;
+            let token = found.token.as_ref().map(|token| token.expose().as_str());
+            assert_eq!(token, expected, "{url:?} {env:?} {remote}");
+        }
+        let mut with = inputs(None, &[]);
+        with.config.secrets.auth_token = Some(ConfigSecret::Reference {
+            source: "exec".to_owned(),
+            id: "vault".to_owned(),
+        });
+        let error = Endpoint::resolve(&with).expect_err("not ours to resolve");
+        assert!(error.to_string().contains("gateway.auth.token"), "{error}");
+    }
+
+    #[test]
     fn a_port_that_is_none_is_passed_over_with_a_warning() {
         for port in ["0", "70000", "127.0.0.1:18789", "x"] {
             let inputs = inputs(None, &[("OPENCLAW_GATEWAY_PORT", port)]);
@@ -751,224 +464,18 @@ mod tests {
     }
 
     #[test]
-    fn a_typed_url_gets_no_credential_meant_for_another_gateway() {
-        let env = [
-            ("OPENCLAW_GATEWAY_TOKEN", " ET "),
-            ("OPENCLAW_GATEWAY_PASSWORD", "EP"),
-        ];
-        let config = GatewayConfig {
-            auth_token: text("AT"),
-            auth_password: text("AP"),
-            ..GatewayConfig::default()
-        };
-        let mut with = inputs(Some("ws://127.0.0.1:1"), &env);
-        with.config = config.clone();
-        assert_eq!(shown(&with), "- -");
-
-        with.url = None;
-        with.env.insert(
-            "OPENCLAW_GATEWAY_URL".to_owned(),
-            "ws://127.0.0.1:1".to_owned(),
-        );
-        assert_eq!(shown(&with), "ET EP");
-        with.env.remove("OPENCLAW_GATEWAY_TOKEN");
-        with.env.remove("OPENCLAW_GATEWAY_PASSWORD");
-        assert_eq!(shown(&with), "- -", "the configuration is not asked");
-
-        with.flags.password = Some(Secret::new(" FP\n".to_owned()));
-        for url in [Some("ws://127.0.0.1:1".to_owned()), None] {
-            with.url = url;
-            assert_eq!(shown(&with), "- FP", "a flag is used alone");
+    fn plain_text_to_anywhere_is_refused_before_connecting() {
+        let allow = ("OPENCLAW_ALLOW_INSECURE_PRIVATE_WS", "1");
+        let found = |url, env: &[_]| Endpoint::resolve(&inputs(Some(url), env));
+        for url in ["ws://example.com:1", "http://8.8.8.8", "ws://[2001:db8::1]"] {
+            let error = found(url, &[]).expect_err(url);
+            assert!(matches!(error, EndpointError::Plaintext { .. }), "{error}");
         }
-        with.env.clear();
-        assert_eq!(shown(&with), "- FP", "also against the configuration");
-    }
-
-    #[test]
-    fn local_mode_asks_environment_then_own_then_remote() {
-        let full = GatewayConfig {
-            auth_token: text("AT"),
-            auth_password: text("AP"),
-            remote_token: text("RT"),
-            remote_password: text("RP"),
-            ..GatewayConfig::default()
-        };
-        let both = [
-            ("OPENCLAW_GATEWAY_TOKEN", "ET"),
-            ("OPENCLAW_GATEWAY_PASSWORD", "EP"),
-        ];
-        let of = |env: &[(&str, &str)], config: &GatewayConfig| {
-            shown(&EndpointInputs {
-                config: config.clone(),
-                ..inputs(None, env)
-            })
-        };
-        assert_eq!(of(&both, &full), "ET EP");
-        assert_eq!(of(&both[..1], &full), "ET AP");
-        assert_eq!(of(&[], &full), "AT AP");
-        let no_own = GatewayConfig {
-            auth_token: None,
-            auth_password: None,
-            ..full.clone()
-        };
-        assert_eq!(of(&[], &no_own), "RT RP");
-        let unset = GatewayConfig {
-            auth_token: text("${NOT_SET}"),
-            ..full.clone()
-        };
-        assert_eq!(
-            of(&[], &unset),
-            "- AP",
-            "a configured token rules the remote one out"
-        );
-        assert_eq!(of(&[("OPENCLAW_GATEWAY_TOKEN", "${X}")], &full), "AT AP");
-    }
-
-    #[test]
-    fn remote_mode_asks_remote_then_environment_but_the_password_the_other_way() {
-        let full = GatewayConfig {
-            remote: true,
-            remote_url: Some("wss://remote".to_owned()),
-            auth_token: text("AT"),
-            auth_password: text("AP"),
-            remote_token: text("RT"),
-            remote_password: text("RP"),
-            ..GatewayConfig::default()
-        };
-        let both = [
-            ("OPENCLAW_GATEWAY_TOKEN", "ET"),
-            ("OPENCLAW_GATEWAY_PASSWORD", "EP"),
-        ];
-        let of = |env: &[(&str, &str)], config: &GatewayConfig| {
-            shown(&EndpointInputs {
-                config: config.clone(),
-                ..inputs(None, env)
-            })
-        };
-        assert_eq!(of(&both, &full), "RT EP");
-        assert_eq!(of(&[], &full), "RT RP");
-        let no_remote = GatewayConfig {
-            remote_token: None,
-            remote_password: None,
-            ..full.clone()
-        };
-        assert_eq!(of(&both[..1], &no_remote), "ET AP");
-        assert_eq!(of(&[], &no_remote), "AT AP");
-        let no_url = GatewayConfig {
-            remote_url: None,
-            ..full
-        };
-        assert_eq!(of(&both, &no_url), "RT EP", "the mode counts, not the URL");
-    }
-
-    #[test]
-    fn configured_secrets_may_name_variables() {
-        let of = |secret: Option<ConfigSecret>| {
-            let config = GatewayConfig {
-                auth_token: secret,
-                ..GatewayConfig::default()
-            };
-            let env = [("MY_TOKEN", "s3"), ("EMPTY", ""), ("NEST", "${MY_TOKEN}")];
-            Endpoint::resolve(&EndpointInputs {
-                config,
-                ..inputs(None, &env)
-            })
-            .map(|endpoint| {
-                endpoint
-                    .credentials
-                    .token
-                    .map(|token| token.expose().clone())
-            })
-            .map_err(|error| error.to_string())
-        };
-        assert_eq!(of(text("${MY_TOKEN}")), Ok(Some("s3".to_owned())));
-        assert_eq!(
-            of(text("a-${MY_TOKEN}-$${b")),
-            Ok(Some("a-s3-$${b".to_owned()))
-        );
-        assert_eq!(of(text("${EMPTY}")), Ok(None));
-        assert_eq!(
-            of(text("${NEST}")),
-            Ok(None),
-            "what is left over counts as absent"
-        );
-        assert_eq!(of(text("  ")), Ok(None));
-        assert_eq!(of(reference("env", "MY_TOKEN")), Ok(Some("s3".to_owned())));
-        let error = of(reference("env", "NO")).expect_err("not set");
-        assert!(
-            error.contains("gateway.auth.token") && error.contains("NO"),
-            "{error}"
-        );
-        let error = of(reference("exec", "vault")).expect_err("not ours");
-        assert!(
-            error.contains("gateway.auth.token") && error.contains("exec"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn a_reference_that_cannot_win_is_not_resolved() {
-        let config = GatewayConfig {
-            auth_token: reference("exec", "vault"),
-            remote_token: reference("file", "x"),
-            ..GatewayConfig::default()
-        };
-        let env = [("OPENCLAW_GATEWAY_TOKEN", "ET")];
-        assert_eq!(
-            shown(&EndpointInputs {
-                config,
-                ..inputs(None, &env)
-            }),
-            "ET -"
-        );
-    }
-
-    #[test]
-    fn plain_text_goes_to_private_places_only() {
-        let rows = [
-            ("localhost", true, true),
-            ("LOCALHOST..", true, true),
-            ("127.0.0.1", true, true),
-            ("127.9.9.9", true, true),
-            ("[::1]", true, true),
-            ("[::ffff:127.0.0.1]", true, true),
-            ("10.1.2.3", true, true),
-            ("172.16.0.1", true, true),
-            ("172.32.0.1", false, false),
-            ("192.168.1.1", true, true),
-            ("169.254.1.1", true, true),
-            ("100.64.0.1", true, true),
-            ("100.127.255.255", true, true),
-            ("100.128.0.1", false, false),
-            ("8.8.8.8", false, false),
-            ("0.0.0.0", false, false),
-            ("[fd00::1]", true, true),
-            ("[fe80::1]", true, true),
-            ("[fec0::1]", true, true),
-            ("[2001:db8::1]", false, false),
-            ("[::ffff:8.8.8.8]", false, false),
-            ("[::ffff:10.0.0.1]", true, true),
-            ("printer.local", true, true),
-            ("box.tail1234.ts.net.", true, true),
-            ("notlocal", false, true),
-            ("example.com", false, true),
-            ("local.example.com", false, true),
-            ("134744072", false, false),
-            ("0x8.0x8080808", false, false),
-            ("8.8.2056", false, false),
-            ("8.8.8.0x", false, false),
-            ("7a3f09", false, true),
-        ];
-        for (host, plain, named) in rows {
-            for (variable, expected) in [("0", plain), ("1", named)] {
-                let url = format!("ws://{host}:1");
-                let env = [("OPENCLAW_ALLOW_INSECURE_PRIVATE_WS", variable)];
-                let found = Endpoint::resolve(&inputs(Some(&url), &env));
-                assert_eq!(found.is_ok(), expected, "{url} with {variable}: {found:?}");
-            }
-            let found = Endpoint::resolve(&inputs(Some(&format!("https://{host}/")), &[]));
-            assert!(found.expect(host).tls);
-        }
+        assert!(found("ws://example.com:1", &[allow]).is_ok());
+        assert!(found("ws://8.8.8.8", &[allow]).is_err());
+        assert!(found("wss://example.com:1", &[]).is_ok());
+        assert!(found("https://8.8.8.8", &[]).is_ok());
+        assert!(found("ws://[fd00::1]:1", &[]).is_ok());
     }
 
     #[test]
@@ -989,27 +496,6 @@ mod tests {
             "{user}"
         );
         assert!(!plain.contains('\n'));
-    }
-
-    #[test]
-    fn a_secret_and_its_file_exclude_each_other() {
-        let error = secret_flag("token", Some("a"), Some("b")).expect_err("both");
-        assert_eq!(
-            error.to_string(),
-            "use either --token or --token-file for the gateway token, not both"
-        );
-        assert_eq!(secret_flag("token", Some(" "), None), Ok(None));
-        assert_eq!(
-            secret_flag("token", None, Some(" f ")),
-            Ok(Some(SecretFlag::File("f".to_owned())))
-        );
-        let inline = SecretFlag::Inline(Secret::new("x".to_owned()));
-        assert_eq!(secret_flag("token", Some("x"), None), Ok(Some(inline)));
-        assert!(
-            inline_secret_warning("token")
-                .message
-                .contains("--token-file")
-        );
     }
 
     #[test]

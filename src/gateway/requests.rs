@@ -184,9 +184,11 @@ mod tests {
     }
 
     fn table(timeout_ms: u64, open_max: usize) -> RequestTable {
-        let mut limits = Limits::default();
-        limits.gateway_request_timeout = Duration::from_millis(timeout_ms);
-        limits.gateway_requests_max = open_max;
+        let limits = Limits {
+            gateway_request_timeout: Duration::from_millis(timeout_ms),
+            gateway_requests_max: open_max,
+            ..Limits::default()
+        };
         RequestTable::new(&limits)
     }
 
