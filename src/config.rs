@@ -1,9 +1,9 @@
 //! Configuration files and the environment, read into types.
 //!
 //! Two files matter: OpenClaw's own (`openclaw.json` in its state directory), for the Gateway, and
-//! drawspan's (`--config`, `./drawspan.json` or `./.mcp.json`), for hooks and limits. Both are JSON5 and
-//! have one reader: keys that are not known are skipped, known keys of the wrong type are an error that
-//! names the key and never shows a value.
+//! drawspan's (`--config`, `./drawspan.json` or `./.mcp.json`), for hooks and limits. Both are
+//! JSON5 and have one reader: keys that are not known are skipped, known keys of the wrong type are
+//! an error that names the key and never shows a value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -130,7 +130,8 @@ pub fn environment() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The drawspan configuration to use: the one named, else the first there is in the current directory.
+/// The drawspan configuration to use: the one named, else the first there is in the current
+/// directory.
 #[must_use]
 pub fn find_config(named: Option<&Path>) -> Option<PathBuf> {
     if let Some(named) = named {

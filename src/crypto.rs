@@ -99,8 +99,9 @@ impl SigningKey {
     /// When it is anything else, or its public half is not that of its secret half.
     pub fn from_pkcs8(der: &[u8]) -> Result<Self, KeyError> {
         let read = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).map_err(|_| KeyError::Pkcs8)?;
-        // Both versions have one length byte at the outside and the same fields up to the seed, so it
-        // stands at the same place in every document that was just accepted; the comparison makes sure.
+        // Both versions have one length byte at the outside and the same fields up to the seed, so
+        // it stands at the same place in every document that was just accepted; the comparison
+        // makes sure.
         let seed = der
             .get(PKCS8_V1_HEAD.len()..PKCS8_V1_HEAD.len() + ED25519_KEY_BYTES)
             .and_then(|bytes| bytes.try_into().ok())

@@ -16,8 +16,9 @@ use crate::gateway::identity::{Claim, DeviceIdentity, ROLE, StoredToken};
 use crate::limits::Limits;
 use crate::secret::{Quoted, Secret};
 
-/// How we present ourselves. The Gateway has closed lists for id and mode, and both decide what a device
-/// may do, so a drop-in says what the original says; the display name is shown as who resolved an approval.
+/// How we present ourselves. The Gateway has closed lists for id and mode, and both decide what a
+/// device may do, so a drop-in says what the original says; the display name is shown as who
+/// resolved an approval.
 const CLIENT_ID: &str = "cli";
 const CLIENT_MODE: &str = "cli";
 const CLIENT_DISPLAY_NAME: &str = "OpenClaw MCP";
@@ -33,8 +34,8 @@ pub(super) struct Auth<'a> {
 }
 
 impl<'a> Auth<'a> {
-    /// What to show. The device's own token is shown when nothing else is given, and beside a given token
-    /// on the one retry after that token was refused.
+    /// What to show. The device's own token is shown when nothing else is given, and beside a given
+    /// token on the one retry after that token was refused.
     pub(super) fn choose(
         given: &'a Credentials,
         stored: Option<&'a StoredToken>,
@@ -286,7 +287,8 @@ pub(super) enum Verdict {
     Standing(Refusal),
 }
 
-/// Bounds and default of the wait that a starting Gateway asks for, in milliseconds. Source: OpenClaw.
+/// Bounds and default of the wait that a starting Gateway asks for, in milliseconds. Source:
+/// OpenClaw.
 const STARTING_WAIT_MS: (u64, u64, u64) = (100, 500, 2_000);
 
 impl Verdict {
@@ -341,13 +343,15 @@ fn fix_for(kind: RefusalKind, code: &str, request_id: Option<&str>) -> String {
             "give the gateway's password with --password-file FILE"
         }
         RefusalKind::Credentials if code == "AUTH_DEVICE_TOKEN_MISMATCH" => {
-            "the stored device token is no longer good and was removed, give the gateway's token with --token-file FILE"
+            "the device token was no longer good and is removed, \
+             give the gateway's token with --token-file FILE"
         }
         RefusalKind::Credentials if code == "AUTH_SCOPE_MISMATCH" => {
             "approve the scopes of this device on the gateway host: openclaw devices list"
         }
         RefusalKind::Credentials => {
-            "give the gateway's token with --token-file FILE, or its password with --password-file FILE"
+            "give the gateway's token with --token-file FILE, \
+             or its password with --password-file FILE"
         }
         RefusalKind::Pairing => match request_id.filter(|id| is_plain_word(id)) {
             Some(id) => {

@@ -155,7 +155,8 @@ impl Sources<'_> {
     }
 
     fn local(&self, env: Credentials) -> Result<Credentials, CredentialError> {
-        // A configured secret of the Gateway itself rules the remote one out even when it is not there.
+        // A configured secret of the Gateway itself rules the remote one out even when it is not
+        // there.
         let own_else_remote = |own: Configured<'_>, remote: Configured<'_>| match own {
             (_, None) => self.reveal(remote),
             (_, Some(_)) => self.reveal(own),
@@ -199,7 +200,8 @@ impl Sources<'_> {
         ]
     }
 
-    /// The value of a configured secret; `None` when it is blank or names a variable that is not set.
+    /// The value of a configured secret; `None` when it is blank or names a variable that is not
+    /// set.
     fn reveal(
         &self,
         (key, secret): Configured<'_>,

@@ -1,4 +1,5 @@
-//! Where the Gateway is and what opens it: from flags, environment and configuration to one endpoint.
+//! Where the Gateway is and what opens it: from flags, environment and configuration to one
+//! endpoint.
 //!
 //! | URL from                              | credentials, when no flag gives one        |
 //! |---------------------------------------|--------------------------------------------|

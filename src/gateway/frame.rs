@@ -1,8 +1,8 @@
 //! Frames of the Gateway protocol: one JSON document per WebSocket text frame.
 //!
-//! Reading keeps `params`, `payload` and `details` as raw slices of the text, so a frame that nobody
-//! wants costs one pass over its bytes and no copy. A frame that is not understood is a [`FrameError`]
-//! for the reader to count; it never ends a connection.
+//! Reading keeps `params`, `payload` and `details` as raw slices of the text, so a frame that
+//! nobody wants costs one pass over its bytes and no copy. A frame that is not understood is a
+//! [`FrameError`] for the reader to count; it never ends a connection.
 //!
 //! Source: OpenClaw 2026.6.11, Gateway protocol 4 (frames).
 
@@ -47,8 +47,8 @@ pub struct Response<'a> {
     pub outcome: Result<Option<&'a RawValue>, ErrorBody<'a>>,
 }
 
-/// `{"type":"event","event","payload"?}`. The members `seq` and `stateVersion` are not read: they stand
-/// on broadcasts only, and no event the bridge acts on is one.
+/// `{"type":"event","event","payload"?}`. The members `seq` and `stateVersion` are not read: they
+/// stand on broadcasts only, and no event the bridge acts on is one.
 #[derive(Clone, Debug)]
 pub struct Event<'a> {
     /// Its name.
@@ -209,7 +209,8 @@ pub fn write_refusal(out: &mut String, id: &str, code: &str, message: &str, deta
     out.push_str("}}");
 }
 
-/// Appends an event frame; `payload` is a raw JSON value, `seq` counts broadcasts on one connection.
+/// Appends an event frame; `payload` is a raw JSON value, `seq` counts broadcasts on one
+/// connection.
 pub fn write_event(out: &mut String, name: &str, payload: &str, seq: Option<u64>) {
     out.push_str(r#"{"type":"event","event":"#);
     write_string(out, name);
@@ -222,8 +223,9 @@ pub fn write_event(out: &mut String, name: &str, payload: &str, seq: Option<u64>
     out.push('}');
 }
 
-/// Reads a raw JSON number that counts something; `None` for anything else. A fraction is cut off and a
-/// value out of range becomes the nearest in range, as the peer is not bound to our integer types.
+/// Reads a raw JSON number that counts something; `None` for anything else. A fraction is cut off
+/// and a value out of range becomes the nearest in range, as the peer is not bound to our integer
+/// types.
 #[must_use]
 pub fn whole_number(raw: &RawValue) -> Option<u64> {
     let value: f64 = serde_json::from_str(raw.get()).ok()?;

@@ -1,7 +1,8 @@
 //! Who we are to a Gateway: the device key, its two files, and the text it signs.
 //!
-//! The files are OpenClaw's own and are shared with it on purpose: the device id decides which approvals
-//! a bridge can see. This module turns text into values and back; `io/identity_files.rs` has the disk.
+//! The files are OpenClaw's own and are shared with it on purpose: the device id decides which
+//! approvals a bridge can see. This module turns text into values and back; `io/identity_files.rs`
+//! has the disk.
 //!
 //! | file                        | content                                                       |
 //! |-----------------------------|---------------------------------------------------------------|
@@ -26,8 +27,8 @@ use crate::secret::Secret;
 /// The one role a bridge takes.
 pub const ROLE: &str = "operator";
 
-/// What Node calls this platform. A Gateway pins it to the device at pairing and asks for a new approval
-/// when it changes, so the spelling is a wire fact.
+/// What Node calls this platform. A Gateway pins it to the device at pairing and asks for a new
+/// approval when it changes, so the spelling is a wire fact.
 pub const PLATFORM: &str = if cfg!(target_os = "macos") {
     "darwin"
 } else if cfg!(windows) {
@@ -125,8 +126,8 @@ pub fn signed_text(device_id: &str, claim: &Claim<'_>) -> String {
     .join("|")
 }
 
-/// Whether `signature` (base64url) of `text` was made with `public_key` (base64url), and the device id of
-/// that key: what the Gateway side checks.
+/// Whether `signature` (base64url) of `text` was made with `public_key` (base64url), and the device
+/// id of that key: what the Gateway side checks.
 #[must_use]
 pub fn verified_device_id(public_key: &str, text: &str, signature: &str) -> Option<String> {
     let public = BASE64URL.decode(public_key).ok()?;
@@ -135,8 +136,8 @@ pub fn verified_device_id(public_key: &str, text: &str, signature: &str) -> Opti
         .then(|| crypto::hex(&crypto::sha256(&public)))
 }
 
-/// Why a `device.json` cannot be used. It is then left alone, and a key that lives as long as the process
-/// takes its place.
+/// Why a `device.json` cannot be used. It is then left alone, and a key that lives as long as the
+/// process takes its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdentityError {
@@ -247,8 +248,8 @@ pub struct StoredToken {
     pub updated_at_ms: i64,
 }
 
-/// The token that a `device-auth.json` holds for `device_id` in [`ROLE`]; `None` when it has none, is of
-/// another device, or cannot be read.
+/// The token that a `device-auth.json` holds for `device_id` in [`ROLE`]; `None` when it has none,
+/// is of another device, or cannot be read.
 #[must_use]
 pub fn parse_token(text: &str, device_id: &str) -> Option<StoredToken> {
     let mut file = tokens_of(text, device_id)?;
@@ -262,8 +263,8 @@ pub fn parse_token(text: &str, device_id: &str) -> Option<StoredToken> {
     })
 }
 
-/// The text of a `device-auth.json` after `token` was stored; `old` is what the file held. Entries of
-/// other roles and members we do not know are kept; what belongs to another device goes.
+/// The text of a `device-auth.json` after `token` was stored; `old` is what the file held. Entries
+/// of other roles and members we do not know are kept; what belongs to another device goes.
 #[must_use]
 pub fn with_token(old: Option<&str>, device_id: &str, token: &StoredToken) -> Secret<String> {
     let mut file = old
@@ -288,8 +289,8 @@ pub fn with_token(old: Option<&str>, device_id: &str, token: &StoredToken) -> Se
     Secret::new(pretty(&file))
 }
 
-/// The text of a `device-auth.json` after the token of `role` was taken out; `None` when there is nothing
-/// to take out.
+/// The text of a `device-auth.json` after the token of `role` was taken out; `None` when there is
+/// nothing to take out.
 #[must_use]
 pub fn without_token(old: &str, device_id: &str, role: &str) -> Option<Secret<String>> {
     let mut file = tokens_of(old, device_id)?;

@@ -1,5 +1,5 @@
-//! The OpenClaw Gateway protocol, client side: who we are, where the Gateway is, and the conversation
-//! with it from the challenge to the last reconnect.
+//! The OpenClaw Gateway protocol, client side: who we are, where the Gateway is, and the
+//! conversation with it from the challenge to the last reconnect.
 
 mod connect;
 mod credentials;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Decides which of many failures in a row a person is told: one per step of the back-off, then only what
-/// is new; and every loss of service.
+/// Decides which of many failures in a row a person is told: one per step of the back-off, then
+/// only what is new; and every loss of service.
 #[derive(Debug)]
 pub(super) struct Reporter {
     steps: u32,

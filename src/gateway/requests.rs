@@ -48,7 +48,8 @@ pub enum GatewayError {
         /// How many are open.
         open: usize,
     },
-    /// The frame is longer than the Gateway takes (`policy.maxPayload` of its hello). It was not sent.
+    /// The frame is longer than the Gateway takes (`policy.maxPayload` of its hello). It was not
+    /// sent.
     TooLarge {
         /// The limit, in bytes.
         limit: usize,

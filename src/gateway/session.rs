@@ -1,33 +1,39 @@
 //! The conversation with one Gateway: challenge, connect, hello, subscription, requests, liveness,
 //! reconnecting. The wire below is opened, written and closed by whoever drives this machine.
 //!
-//! | state          | input                        | next           | output                                     |
-//! |----------------|------------------------------|----------------|--------------------------------------------|
-//! | Waiting        | its time has come            | Opening        | Open                                       |
-//! | Opening        | up                           | AwaitChallenge |                                            |
-//! | AwaitChallenge | challenge                    | Connecting     | Send connect                               |
-//! | AwaitChallenge | no nonce in it, time out     | Closing        | Close 1008, Diagnostic                     |
-//! | Connecting     | hello                        | Subscribing    | HelloAccepted, StoreToken?, Send subscribe |
-//! | Connecting     | refused: starting            | Closing        | Close 1013                                 |
-//! | Connecting     | refused: token, may retry    | Closing        | Close 1008                                 |
-//! | Connecting     | refused: for good, was ready | Closing        | Close 1008, ForgetToken?, Diagnostic       |
-//! | Connecting     | refused: for good, never was | Stopped        | Close 1008, ForgetToken?, Refused          |
-//! | Connecting     | no hello, time out           | Closing        | Close 1008, Diagnostic                     |
-//! | Subscribing    | done                         | Ready          | Ready                                      |
-//! | Subscribing    | refused, time out            | as Connecting  |                                            |
-//! | Ready          | event of the bridge          | Ready          | Event                                      |
-//! | Ready          | answer, its time has come    | Ready          | Response                                   |
-//! | Ready          | two ticks of silence         | Waiting        | Abort, Response…, Lost, Diagnostic         |
-//! | Ready          | closed                       | Waiting        | Response…, Lost, Diagnostic                |
-//! | any before     | closed                       | Waiting        | Diagnostic                                 |
-//! | Closing        | closed                       | Waiting        |                                            |
-//! | any            | shutdown                     | Stopped        | Close or Abort, Response…                  |
+//! | state          | input                | next           | output                               |
+//! |----------------|----------------------|----------------|--------------------------------------|
+//! | Waiting        | its time has come    | Opening        | Open                                 |
+//! | Opening        | up                   | AwaitChallenge |                                      |
+//! | AwaitChallenge | challenge            | Connecting     | Send connect                         |
+//! | AwaitChallenge | no nonce, time out   | Closing        | Close 1008, Diagnostic               |
+//! | Connecting     | hello                | Subscribing    | HelloAccepted, StoreToken?, Send     |
+//! | Connecting     | no hello, time out   | Closing        | Close 1008, Diagnostic               |
+//! | Connecting     | refused (1)          | Closing        | Close 1013, Diagnostic?              |
+//! | Connecting     | refused (2)          | Closing        | Close 1008                           |
+//! | Connecting     | refused (3)          | Closing        | ForgetToken?, Close 1008, Diagnostic |
+//! | Connecting     | refused (4)          | Stopped        | ForgetToken?, Close 1008, Refused    |
+//! | Subscribing    | done                 | Ready          | Ready, Diagnostic                    |
+//! | Subscribing    | refused, time out    | as Connecting  | as Connecting                        |
+//! | Ready          | event of the bridge  | Ready          | Event                                |
+//! | Ready          | answer, time out     | Ready          | Response                             |
+//! | Ready          | two ticks of silence | Waiting        | Abort, Response…, Lost, Diagnostic   |
+//! | Ready          | closed               | Waiting        | Response…, Lost, Diagnostic          |
+//! | Closing        | closed               | Waiting        |                                      |
+//! | others         | closed               | Waiting        | Diagnostic                           |
+//! | any            | shutdown             | Stopped        | Close or Abort, Response…            |
 //!
-//! A request is sent once, in Ready, and answered once: by the Gateway, by its deadline, or by the end of
-//! the connection, whichever is first. Nothing is sent twice. In any other state it is answered at once.
+//! Refused (1): the Gateway is still starting, and says when to come back. (2): the given token, while
+//! the device's own may still be tried, once. (3): anything else, when there has been service before;
+//! also what passes by itself. (4): anything else, at start. Events of the bridge come in Subscribing
+//! too. Diagnostics about failed tries are one per step of the back-off.
 //!
-//! Source: OpenClaw 2026.6.11, Gateway protocol 4. Ours: jitter, waiting for a Gateway that is down,
-//! refusals survived after good service, and a silent socket dropped with requests open.
+//! A request is sent once, in Ready, and answered once: by the Gateway, by its deadline, or by the
+//! end of the connection, whichever is first. Nothing is sent twice. In any other state it is
+//! answered at once.
+//!
+//! Source: OpenClaw 2026.6.11, Gateway protocol 4. Ours: jitter, waiting for a Gateway that is
+//! down, refusals survived after good service, and a silent socket dropped with requests open.
 //! Never: reads a clock, opens anything, parses what an event or an answer says.
 
 mod output;
@@ -178,8 +184,8 @@ impl GatewaySession {
         format!("gateway not connected: {why}{next}")
     }
 
-    /// Sends a request; `params` is a raw JSON object. Exactly one [`SessionOutput::Response`] with the
-    /// returned id follows, at once when the request cannot be sent.
+    /// Sends a request; `params` is a raw JSON object. Exactly one [`SessionOutput::Response`] with
+    /// the returned id follows, at once when the request cannot be sent.
     pub fn request(&mut self, now: Now, method: &str, params: &str) -> GatewayRequestId {
         let id = self.requests.mint();
         match self.try_send(now, id, method, params) {
@@ -213,8 +219,8 @@ impl GatewaySession {
         }
     }
 
-    /// The wire is gone, or never came. With a `code` the peer closed it and `why` is its reason (1005
-    /// when its close frame had no code); without one `why` says what happened to the wire.
+    /// The wire is gone, or never came. With a `code` the peer closed it and `why` is its reason
+    /// (1005 when its close frame had no code); without one `why` says what happened to the wire.
     pub fn handle_closed(
         &mut self,
         now: Now,

@@ -1,8 +1,8 @@
 //! The device identity, its token and secret files on disk.
 //!
-//! Files are written whole, beside their place and then moved into it, so that OpenClaw, which shares
-//! them, never reads half of one. Directories get mode 0700, files 0600. A `device.json` that cannot be
-//! used is left alone, and nothing is stored for the key that takes its place.
+//! Files are written whole, beside their place and then moved into it, so that OpenClaw, which
+//! shares them, never reads half of one. Directories get mode 0700, files 0600. A `device.json`
+//! that cannot be used is left alone, and nothing is stored for the key that takes its place.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -127,8 +127,8 @@ pub fn read_secret_file(what: &'static str, path: &Path) -> Result<Secret<String
     }
 }
 
-/// Opens without following a symlink and without waiting for the other end of a pipe, should one have
-/// taken the file's place since it was looked at.
+/// Opens without following a symlink and without waiting for the other end of a pipe, should one
+/// have taken the file's place since it was looked at.
 #[cfg(unix)]
 fn open_plain(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
@@ -163,7 +163,8 @@ fn check_secret(found: &fs::Metadata) -> Result<(), SecretFault> {
 pub struct IdentityFiles {
     dir: PathBuf,
     device_id: String,
-    /// False for a key that is not in the files: its tokens must not replace those of the key that is.
+    /// False for a key that is not in the files: its tokens must not replace those of the key that
+    /// is.
     stores: bool,
 }
 
@@ -181,8 +182,8 @@ pub struct LoadedIdentity {
 }
 
 impl IdentityFiles {
-    /// Reads the files under `state_dir`, and creates the device at first use. A device that cannot be
-    /// read or written is a warning, and a new key takes its place until the process ends.
+    /// Reads the files under `state_dir`, and creates the device at first use. A device that cannot
+    /// be read or written is a warning, and a new key takes its place until the process ends.
     pub fn load(state_dir: &Path, entropy: &mut dyn Entropy, now: Now) -> LoadedIdentity {
         let dir = state_dir.join("identity");
         let device = dir.join(DEVICE_FILE);
@@ -234,7 +235,8 @@ impl IdentityFiles {
     /// Stores a token that the Gateway issued; nothing for a key that is not in the files.
     ///
     /// # Errors
-    /// When the file cannot be written. The session goes on; the next start will have the older token.
+    /// When the file cannot be written. The session goes on; the next start will have the older
+    /// token.
     pub fn store_token(&self, token: &StoredToken) -> Result<(), FileError> {
         if !self.stores {
             return Ok(());

@@ -12,8 +12,8 @@ use crate::gateway::requests::GatewayError;
 use crate::ids::GatewayRequestId;
 use crate::limits::Limits;
 
-/// Events that are handed on. Everything else a Gateway tells (ticks, health, presence, chat, agent runs)
-/// is dropped unread; a busy agent makes far more of that, and it cannot be unsubscribed.
+/// Events that are handed on. Everything else a Gateway tells (ticks, health, presence, chat, agent
+/// runs) is dropped unread; a busy agent makes far more of that, and it cannot be unsubscribed.
 /// Source: OpenClaw 2026.6.11, events the bridge consumes.
 pub const BRIDGE_EVENTS: [&str; 5] = [
     "session.message",
@@ -28,8 +28,8 @@ pub const BRIDGE_EVENTS: [&str; 5] = [
 pub struct SessionConfig {
     /// The Gateway's address as it may be shown.
     pub url_for_log: String,
-    /// Whether that address is this machine. Only there may the device token be shown beside a given
-    /// token that was refused.
+    /// Whether that address is this machine. Only there may the device token be shown beside a
+    /// given token that was refused.
     pub loopback: bool,
     /// The device we are.
     pub identity: DeviceIdentity,
@@ -46,7 +46,8 @@ pub struct SessionConfig {
 /// What a session wants done, in order.
 #[derive(Clone)]
 pub enum SessionOutput {
-    /// Open a new wire, the old one being gone. Ends in [`handle_up`](super::GatewaySession::handle_up) or
+    /// Open a new wire, the old one being gone. Ends in
+    /// [`handle_up`](super::GatewaySession::handle_up) or
     /// [`handle_closed`](super::GatewaySession::handle_closed).
     Open,
     /// Send this text frame.
@@ -59,7 +60,8 @@ pub enum SessionOutput {
         /// Reason beside it.
         reason: String,
     },
-    /// Let go of the wire at once. [`handle_closed`](super::GatewaySession::handle_closed) may be called or not.
+    /// Let go of the wire at once. [`handle_closed`](super::GatewaySession::handle_closed) may be
+    /// called or not.
     Abort,
     /// Messages up to `gateway_message_bytes_max` may come from now on.
     HelloAccepted,

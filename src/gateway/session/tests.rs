@@ -1,5 +1,5 @@
-//! The session against a scripted Gateway on virtual time. The frames are those of recordings of the
-//! original bridge, shortened where nobody looks.
+//! The session against a scripted Gateway on virtual time. The frames are those of recordings of
+//! the original bridge, shortened where nobody looks.
 
 mod authentication;
 mod recordings;

@@ -134,7 +134,7 @@ fn a_stored_token_that_is_no_longer_good_is_forgotten() {
     let log = rig.take();
     assert_eq!(log[..2], ["forget", "close 1008 connect failed"]);
     assert!(
-        log[2].contains("was removed") && log[2].contains("--token-file"),
+        log[2].contains("is removed") && log[2].contains("--token-file"),
         "{log:?}"
     );
 
