@@ -12,6 +12,9 @@ pub(super) const TITLE_CHARS_MAX: usize = 60;
 /// Characters of a preview of the last message.
 pub(super) const PREVIEW_CHARS_MAX: usize = 500;
 
+/// Nesting of the content of a message; deeper content would not be read by every client that gets it.
+pub(super) const DEPTH_MAX: usize = 32;
+
 #[derive(Deserialize)]
 struct Block<'a> {
     #[serde(borrow, default)]
@@ -38,6 +41,27 @@ pub(super) fn text_block(text: &str) -> Box<RawValue> {
 pub(super) fn in_one_line(content: &RawValue) -> Box<RawValue> {
     let line = content.get().replace(['\n', '\r'], " ");
     RawValue::from_string(line).unwrap_or_else(|_| string(""))
+}
+
+/// How deep arrays and objects stand in each other in `json`, which is valid.
+pub(super) fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// The beginning of the first text in `content`, white space folded; at most `chars_max` characters, then
@@ -96,6 +120,13 @@ mod tests {
         let line = in_one_line(&raw);
         assert!(!line.get().contains('\n'), "{}", line.get());
         assert_eq!(first_text(line.get()).as_deref(), Some("a\nb"));
+    }
+
+    #[test]
+    fn depth_counts_brackets_outside_strings() {
+        assert_eq!(depth("1"), 0);
+        assert_eq!(depth(r#"[{"a":"[[\\\"[{"},[]]"#), 2);
+        assert_eq!(depth(r#"["\\",[[]]]"#), 3);
     }
 
     #[test]

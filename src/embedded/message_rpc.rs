@@ -109,7 +109,15 @@ pub(super) fn post(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, 
         display_name: params.text("displayName")?,
     };
     let blocks = match params.raw("content") {
-        Some(raw) if raw.get().starts_with('[') => Some(content::in_one_line(raw)),
+        Some(raw) if raw.get().starts_with('[') => {
+            let found = content::depth(raw.get());
+            if found > content::DEPTH_MAX {
+                let most = content::DEPTH_MAX;
+                let rule = format!("must NOT be nested deeper than {most} levels (found {found})");
+                return Err(params.wrong("content", &rule));
+            }
+            Some(content::in_one_line(raw))
+        }
         Some(_) => return Err(params.wrong("content", "must be array")),
         None => None,
     };

@@ -130,7 +130,7 @@ impl<'a> Params<'a> {
         };
         let whole = raw.get().parse::<u64>().ok().or_else(|| {
             let number = raw.get().parse::<f64>().ok()?;
-            let fits = number >= 0.0 && number < 9_007_199_254_740_992.0;
+            let fits = (0.0..9_007_199_254_740_992.0).contains(&number);
             #[allow(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
@@ -210,12 +210,12 @@ impl<'a> Params<'a> {
     ///
     /// # Errors
     /// When it is no object.
-    pub(super) fn object(&self, name: &str) -> Result<Option<Params<'a>>, Refusal> {
+    pub(super) fn object(&self, name: &str) -> Result<Option<Self>, Refusal> {
         let Some(raw) = self.present(name) else {
             return Ok(None);
         };
         let members = object(raw).ok_or_else(|| self.wrong(name, "must be object"))?;
-        Ok(Some(Params {
+        Ok(Some(Self {
             method: self.method,
             path: format!("{}/{name}", self.path),
             members,

@@ -258,7 +258,9 @@ impl World {
                         client.collect();
                     }
                 }
-                other => panic!("unexpected {other:?}"),
+                IoRequest::Open(..) | IoRequest::PauseReads(..) | IoRequest::Signal(..) => {
+                    panic!("unexpected {request:?}")
+                }
             }
         }
         self.flushed = false;
@@ -282,7 +284,10 @@ impl World {
                     IoRequest::CloseWrite(_) | IoRequest::Close(_) => {
                         self.gateway.handle_io(self.now, client.wire, IoEvent::Eof);
                     }
-                    other => panic!("unexpected {other:?}"),
+                    IoRequest::Open(..)
+                    | IoRequest::PauseReads(..)
+                    | IoRequest::Signal(..)
+                    | IoRequest::Append(_) => panic!("unexpected {request:?}"),
                 }
             }
         }
@@ -316,5 +321,25 @@ impl Client {
                 WsLinkEvent::Closed(reason) => self.closed = Some(reason),
             }
         }
+    }
+}
+
+pub(crate) fn post(world: &mut World, client: usize, key: &str, text: &str) -> Value {
+    let params = json!({"sessionKey": key, "text": text});
+    world.call(client, "drawspan.post", params).expect("posted")
+}
+
+pub(crate) fn message_of(refused: &Result<Value, Value>) -> &str {
+    let error = refused.as_ref().expect_err("refused");
+    error["message"].as_str().expect("a message")
+}
+
+pub(crate) fn closed_with(world: &World, client: usize) -> (u16, String) {
+    match &world.clients[client].closed {
+        Some(CloseReason::Peer {
+            code: Some(code),
+            reason,
+        }) => (*code, reason.clone()),
+        other => panic!("not closed by a close frame: {other:?}"),
     }
 }
