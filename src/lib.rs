@@ -24,6 +24,4 @@ pub mod cli;
 #[cfg(feature = "cli")]
 pub mod config;
 #[cfg(feature = "cli")]
-pub mod demo;
-#[cfg(feature = "cli")]
 pub mod logging;

@@ -23,16 +23,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("config", &["gateway", "hub", "link"]),
     ("logging", &[]),
     (
-        "demo",
-        &[
-            "bridge", "codec", "embedded", "gateway", "hub", "io", "link", "protocol",
-        ],
-    ),
-    (
         "cli",
         &[
-            "bridge", "codec", "config", "demo", "embedded", "gateway", "hub", "io", "link",
-            "logging", "protocol",
+            "bridge", "codec", "config", "embedded", "gateway", "hub", "io", "link", "logging",
+            "protocol",
         ],
     ),
     ("main", &["drawspan"]),
@@ -56,19 +50,10 @@ const WORLD: &[(&str, &[&str])] = &[
     ("std::net", &["src/io/"]),
     ("std::thread", &["src/io/"]),
     ("std::process::Command", &["src/io/"]),
-    (
-        "std::fs",
-        &["src/io/", "src/cli", "src/config.rs", "src/demo.rs"],
-    ),
+    ("std::fs", &["src/io/", "src/cli", "src/config.rs"]),
     (
         "std::env",
-        &[
-            "src/io/",
-            "src/cli",
-            "src/config.rs",
-            "src/demo.rs",
-            "src/main.rs",
-        ],
+        &["src/io/", "src/cli", "src/config.rs", "src/main.rs"],
     ),
     ("SystemRandom", &["src/io/system.rs"]),
     ("mio::", &["src/io/"]),

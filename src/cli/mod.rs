@@ -4,6 +4,9 @@
 //! Exit codes are an enum, [`Exit`], and part of the contract with scripts.
 
 mod connection;
+mod demo_command;
+mod embedded;
+mod gateway_command;
 mod limits_command;
 mod serve;
 
@@ -11,7 +14,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::bridge::ChannelMode;
 
@@ -69,6 +72,10 @@ struct Cli {
 enum Command {
     /// Serve an OpenClaw Gateway to an MCP client on stdin and stdout
     Serve(ServeArgs),
+    /// Run the embedded Gateway on its own, or talk to a Gateway
+    Gateway(GatewayArgs),
+    /// Show everything at work in one process: embedded Gateway, bridge and client
+    Demo,
     /// Print every limit, its value and its reason
     Limits {
         /// Print one JSON document
@@ -107,6 +114,9 @@ struct ServeArgs {
     /// Configuration file (default: ./drawspan.json, where it exists)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Where the embedded Gateway keeps its conversations
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
     /// Say more on stderr
     #[arg(short, long)]
     verbose: bool,
@@ -126,6 +136,73 @@ struct CredentialArgs {
     /// File that holds the password
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct GatewayArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDR", default_value = "ws://127.0.0.1:18789")]
+    listen: String,
+    /// Where conversations are kept
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+    /// File that holds the token clients must know; without it one is made and printed
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    #[command(subcommand)]
+    request: Option<GatewayRequest>,
+}
+
+#[derive(Debug, Subcommand)]
+enum GatewayRequest {
+    /// Post a message into a conversation of a running embedded Gateway
+    Post {
+        #[command(flatten)]
+        target: GatewayTarget,
+        /// Key of the conversation, made when it is new
+        #[arg(long, default_value = "agent:main:main")]
+        session: String,
+        /// Who speaks
+        #[arg(long, value_enum, default_value = "user")]
+        role: Speaker,
+        /// Channel of a new conversation
+        #[arg(long, default_value = "demo")]
+        channel: String,
+        /// Address of a new conversation in its channel
+        #[arg(long, default_value = "local")]
+        to: String,
+        /// What is said
+        text: String,
+    },
+    /// Raise an approval at a running Gateway and wait for the decision
+    Ask {
+        #[command(flatten)]
+        target: GatewayTarget,
+        /// How long the approval may stay open
+        #[arg(long, value_name = "MS", default_value_t = 120_000)]
+        timeout: u64,
+        /// The command to be approved; it is not run
+        command: String,
+    },
+}
+
+#[derive(Clone, Debug, Args)]
+struct GatewayTarget {
+    /// The Gateway, as for `serve`
+    #[arg(long, visible_alias = "gateway", value_name = "URL")]
+    url: Option<String>,
+    /// The store of a running embedded Gateway (default: where `serve --gateway embedded` keeps its own)
+    #[arg(long, value_name = "DIR", conflicts_with = "url")]
+    store: Option<PathBuf>,
+    #[command(flatten)]
+    credentials: CredentialArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Speaker {
+    User,
+    Assistant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -169,6 +246,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let outcome = match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Gateway(args) => gateway_command::run(args),
+        Command::Demo => demo_command::run(),
         Command::Limits { json, config } => limits_command::run(json, config.as_deref()),
         Command::Completions { shell } => {
             clap_complete::generate(

@@ -1,12 +1,20 @@
 //! `drawspan serve`: an OpenClaw Gateway in an MCP client, over stdin and stdout.
 
+use std::path::PathBuf;
+
 use super::connection::{Connection, connection, report, settings};
+use super::embedded::{self, Embedded};
 use super::{CommandResult, Exit, Failure, ServeArgs};
-use crate::gateway::session::RefusalKind;
-use crate::hub::{Hub, HubConfig, HubEvent, HubPolicy, Outcome};
+use crate::entropy::Entropy;
+use crate::gateway::endpoint::{Credentials, Endpoint, EndpointInputs};
+use crate::gateway::identity::{DeviceIdentity, PLATFORM};
+use crate::gateway::session::{RefusalKind, SessionConfig};
+use crate::hub::{GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome};
 use crate::io::EventLoop;
 use crate::io::identity_files::IdentityFiles;
 use crate::io::system::OsEntropy;
+use crate::limits::Limits;
+use crate::link::websocket::ConnectSpec;
 
 pub(super) fn run(args: ServeArgs) -> CommandResult {
     if let Some(other) = args.listen.iter().find(|addr| *addr != "stdio") {
@@ -21,13 +29,22 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     start(events.watch_parent())?;
     let mut entropy = OsEntropy::new();
     let now = events.now();
-    let Connection { gateway, files } = connection(
-        args.gateway.as_deref(),
-        &args.credentials,
-        &settings.limits,
-        now,
-        &mut entropy,
-    )?;
+    let mut embedded = None;
+    let (gateway, files) = if args.gateway.as_deref() == Some("embedded") {
+        let opened = open_embedded(&mut events, args.store.clone(), &settings.limits)?;
+        let gateway = to_embedded(&opened, &settings.limits, &mut entropy)?;
+        embedded = Some(opened);
+        (gateway, None)
+    } else {
+        let Connection { gateway, files } = connection(
+            args.gateway.as_deref(),
+            &args.credentials,
+            &settings.limits,
+            now,
+            &mut entropy,
+        )?;
+        (gateway, Some(files))
+    };
     let config = HubConfig {
         limits: settings.limits,
         version: env!("CARGO_PKG_VERSION"),
@@ -35,18 +52,82 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         channel_mode: args.claude_channel_mode.0,
         verbose: args.verbose,
         policy: settings.hook.map_or(HubPolicy::Open, HubPolicy::Hook),
+        tap: false,
     };
     let mut hub = Hub::new(config, Box::new(entropy), now);
     hub.serve_stdio(now);
     loop {
-        start(events.turn(&mut [&mut hub]))?;
+        match &mut embedded {
+            Some(embedded) => {
+                start(events.turn(&mut [&mut embedded.gateway, &mut hub]))?;
+                embedded.report(args.verbose);
+            }
+            None => start(events.turn(&mut [&mut hub]))?,
+        }
         while events.take_signal().is_some() {
             hub.shutdown(events.now());
         }
-        if let Some(exit) = attend(&mut hub, Some(&files), args.verbose)? {
+        if let Some(exit) = attend(&mut hub, files.as_ref(), args.verbose)? {
             return Ok(exit);
         }
     }
+}
+
+/// The embedded Gateway of this process, on a port of its own.
+fn open_embedded(
+    events: &mut EventLoop,
+    store: Option<PathBuf>,
+    limits: &Limits,
+) -> Result<Embedded, Failure> {
+    let store = match store {
+        Some(store) => store,
+        None => embedded::usual_store()?,
+    };
+    let mut opened = embedded::open(
+        events,
+        ("127.0.0.1".to_owned(), 0),
+        None,
+        Some(&store),
+        limits,
+    )?;
+    let now = events.now();
+    let samples = opened.gateway.post_samples(now);
+    samples.map_err(|refusal| Failure::new(Exit::Failed, refusal.to_string()))?;
+    Ok(opened)
+}
+
+/// How the hub reaches the embedded Gateway: by the front door, as a device that lives as long as we do.
+pub(super) fn to_embedded(
+    embedded: &Embedded,
+    limits: &Limits,
+    entropy: &mut dyn Entropy,
+) -> Result<GatewayConfig, Failure> {
+    let inputs = EndpointInputs {
+        url: Some(embedded.url.clone()),
+        flags: Credentials {
+            token: Some(embedded.token.clone()),
+            password: None,
+        },
+        ..EndpointInputs::default()
+    };
+    let endpoint = Endpoint::resolve(&inputs)
+        .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+    let connect = ConnectSpec {
+        host: endpoint.host,
+        port: endpoint.port,
+        path: endpoint.path,
+        tls: None,
+    };
+    let session = SessionConfig {
+        url_for_log: endpoint.url_for_log,
+        loopback: endpoint.loopback,
+        identity: DeviceIdentity::generate(entropy),
+        credentials: endpoint.credentials,
+        stored_token: None,
+        platform: PLATFORM,
+        limits: limits.clone(),
+    };
+    Ok(GatewayConfig { connect, session })
 }
 
 /// Does what the hub asks of its program; gives the exit code once the hub has finished.
@@ -61,7 +142,7 @@ pub(super) fn attend(
             HubEvent::StoreToken(token) => keep(files.map(|files| files.store_token(&token))),
             HubEvent::ForgetToken => keep(files.map(IdentityFiles::forget_token)),
             // Held calls expire by themselves; nobody can be asked on stdin and stdout.
-            HubEvent::GateAsked { .. } => {}
+            HubEvent::GateAsked { .. } | HubEvent::GatewayFrame { .. } => {}
             HubEvent::Finished(Outcome::ClientDone | Outcome::Stopped) => {
                 return Ok(Some(Exit::Ok));
             }

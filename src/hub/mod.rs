@@ -28,7 +28,7 @@ use crate::entropy::Entropy;
 use crate::gate::{Gate, Passage, Policy, Question, ToolCall, Verdict, read_hook_output};
 use crate::gateway::identity::StoredToken;
 use crate::gateway::session::{GatewaySession, Refusal, SessionConfig, SessionOutput};
-use crate::hub::gateway_wire::GatewayWire;
+use crate::hub::gateway_wire::{GatewayWire, WireEvent};
 use crate::hub::ledger::{Ledger, Place};
 use crate::ids::{CallId, GatewayRequestId, PeerId, WireId};
 use crate::limits::Limits;
@@ -57,6 +57,8 @@ pub struct HubConfig {
     pub verbose: bool,
     /// Who decides about calls.
     pub policy: HubPolicy,
+    /// Whether [`HubEvent::GatewayFrame`] tells what crosses the Gateway wire. It holds credentials.
+    pub tap: bool,
 }
 
 /// Where the Gateway is and how to introduce ourselves.
@@ -103,6 +105,13 @@ pub enum HubEvent {
     },
     /// One line for the person who runs us.
     Diagnostic(Diagnostic),
+    /// One frame crossed the Gateway wire; only with [`HubConfig::tap`].
+    GatewayFrame {
+        /// Whether it came from the Gateway.
+        received: bool,
+        /// The frame as it is: the first ones hold credentials.
+        text: String,
+    },
     /// The Gateway gave us a device token to keep.
     StoreToken(StoredToken),
     /// The kept device token is no good any more.
@@ -151,6 +160,7 @@ pub struct Hub {
     /// The result of `tools/list`.
     tools: String,
     hook: Option<HookConfig>,
+    tap: bool,
     entropy: Box<dyn Entropy>,
     next_wire: WireId,
     next_peer: PeerId,
@@ -187,6 +197,7 @@ impl Hub {
             channel_mode,
             verbose,
             policy,
+            tap,
         } = config;
         let (policy, hook) = match policy {
             HubPolicy::Open => (Policy::Open, None),
@@ -197,6 +208,7 @@ impl Hub {
             server: server_config(version, channel_mode, &limits),
             tools: tool_list(),
             hook,
+            tap,
             entropy,
             next_wire: WireId::default(),
             next_peer: PeerId::default(),
@@ -569,6 +581,13 @@ impl Hub {
         let GatewaySide { session, wire, .. } = &mut self.gateway;
         while let Some(event) = wire.poll_event() {
             moved = true;
+            if let (WireEvent::Text(text), true) = (&event, self.tap) {
+                let text = text.clone();
+                self.events.push_back(HubEvent::GatewayFrame {
+                    received: true,
+                    text,
+                });
+            }
             event.tell(session, now, &mut *self.entropy);
         }
         while let Some(output) = self.gateway.session.poll() {
@@ -590,6 +609,13 @@ impl Hub {
                 self.gateway.wire.open(wire, &mut *self.entropy, now);
             }
             SessionOutput::Send(text) => {
+                if self.tap {
+                    let text = text.clone();
+                    self.events.push_back(HubEvent::GatewayFrame {
+                        received: false,
+                        text,
+                    });
+                }
                 if let Err(full) = self.gateway.wire.send_text(&text) {
                     let message = format!("gateway is not reading: {full}");
                     self.diagnose(Diagnostic::new(Level::Warning, Subject::Gateway, message));

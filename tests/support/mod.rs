@@ -184,6 +184,7 @@ impl World {
             channel_mode: setup.mode,
             verbose: false,
             policy: setup.policy,
+            tap: false,
             limits: setup.limits,
         };
         let entropy: Box<dyn Entropy> = Box::new(Seeded::new(setup.seed));
@@ -380,7 +381,10 @@ impl World {
                     assert_eq!(self.finished, None, "finished once");
                     self.finished = Some(outcome);
                 }
-                HubEvent::GateAsked { .. } | HubEvent::StoreToken(_) | HubEvent::ForgetToken => {
+                HubEvent::GateAsked { .. }
+                | HubEvent::GatewayFrame { .. }
+                | HubEvent::StoreToken(_)
+                | HubEvent::ForgetToken => {
                     self.hub_events.push_back(event);
                 }
             }

@@ -1,0 +1,183 @@
+//! `drawspan gateway`: the embedded Gateway on its own, and two requests to a Gateway for people who want
+//! to see something happen: post a message, ask for an approval.
+
+use super::connection::{connection, settings};
+use super::embedded;
+use super::serve::start;
+use super::{
+    CommandResult, CredentialArgs, Exit, Failure, GatewayArgs, GatewayRequest, GatewayTarget,
+    Speaker, print,
+};
+use crate::codec::json_text::write_string;
+use crate::codec::uri::{Scheme, Uri};
+use crate::hub::gateway_call::{Asked, CallOutcome, GatewayCall};
+use crate::io::EventLoop;
+use crate::io::identity_files::read_secret_file;
+use crate::io::system::OsEntropy;
+
+pub(super) fn run(args: GatewayArgs) -> CommandResult {
+    match args.request {
+        None => serve(&args),
+        Some(GatewayRequest::Post {
+            target,
+            session,
+            role,
+            channel,
+            to,
+            text,
+        }) => {
+            let role = match role {
+                Speaker::User => "user",
+                Speaker::Assistant => "assistant",
+            };
+            let members = [
+                ("sessionKey", &*session),
+                ("role", role),
+                ("text", &*text),
+                ("channel", &*channel),
+                ("to", &*to),
+            ];
+            ask(&target, ("drawspan.post", object(&members, "")), None)
+        }
+        Some(GatewayRequest::Ask {
+            target,
+            timeout,
+            command,
+        }) => {
+            let params = object(
+                &[("command", &*command)],
+                &format!(r#","timeoutMs":{timeout}"#),
+            );
+            let second = ("exec.approval.request", params.clone());
+            ask(&target, ("drawspan.ask", params), Some(second))
+        }
+    }
+}
+
+fn serve(args: &GatewayArgs) -> CommandResult {
+    let settings = settings(None)?;
+    let listen = listen_address(&args.listen)?;
+    let token = match &args.token_file {
+        Some(path) => Some(
+            read_secret_file("token", path)
+                .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?,
+        ),
+        None => None,
+    };
+    let store = match &args.store {
+        Some(store) => store.clone(),
+        None => embedded::usual_store()?,
+    };
+    let mut events = start(EventLoop::new(&settings.limits))?;
+    start(events.watch_signals())?;
+    let named = token.is_some();
+    let mut embedded = embedded::open(&mut events, listen, token, Some(&store), &settings.limits)?;
+    // Whoever reads stdout learns how to connect; a token of one's own is not repeated.
+    let mut line = format!("gateway {} store {}", embedded.url, store.display());
+    if !named {
+        line.push_str(&format!(" token {}", embedded.token.expose()));
+    }
+    print(&format!("{line}\n"))?;
+    while !embedded.gateway.is_stopped() {
+        start(events.turn(&mut [&mut embedded.gateway]))?;
+        embedded.report(true);
+        while events.take_signal().is_some() {
+            embedded.gateway.stop(events.now());
+        }
+    }
+    // The last frames leave.
+    events.settle(&mut [&mut embedded.gateway]);
+    Ok(Exit::Ok)
+}
+
+/// Sends one request and prints the answer.
+fn ask(target: &GatewayTarget, first: Asked, second: Option<Asked>) -> CommandResult {
+    let settings = settings(None)?;
+    let mut events = start(EventLoop::new(&settings.limits))?;
+    let mut entropy = OsEntropy::new();
+    let now = events.now();
+    let (url, credentials) = find(target)?;
+    let connection = connection(
+        url.as_deref(),
+        &credentials,
+        &settings.limits,
+        now,
+        &mut entropy,
+    )?;
+    let mut call = GatewayCall::new(
+        connection.gateway,
+        &settings.limits,
+        first,
+        second,
+        Box::new(entropy),
+        now,
+    );
+    loop {
+        start(events.turn(&mut [&mut call]))?;
+        let Some(outcome) = call.poll_outcome() else {
+            continue;
+        };
+        events.settle(&mut [&mut call]);
+        return match outcome {
+            CallOutcome::Answered(payload) => print(&format!("{}\n", payload.get())),
+            CallOutcome::Failed(error) => Err(Failure::new(Exit::Failed, error.to_string())),
+            CallOutcome::Refused(refusal) => {
+                Err(Failure::new(Exit::AuthorizationNeeded, refusal.to_string()))
+            }
+            CallOutcome::Unreachable(why) => Err(Failure::new(Exit::CannotReach, why)),
+        };
+    }
+}
+
+/// The Gateway named, else the one that runs on the store, else the one `serve` would find.
+fn find(target: &GatewayTarget) -> Result<(Option<String>, CredentialArgs), Failure> {
+    if target.url.is_some() {
+        return Ok((target.url.clone(), target.credentials.clone()));
+    }
+    let store = match &target.store {
+        Some(store) => store.clone(),
+        None => embedded::usual_store()?,
+    };
+    match (embedded::read_note(&store), &target.store) {
+        (Some(note), _) => {
+            let credentials = CredentialArgs {
+                token: Some(note.token),
+                ..CredentialArgs::default()
+            };
+            Ok((Some(note.url), credentials))
+        }
+        (None, Some(store)) => Err(Failure::new(
+            Exit::CannotReach,
+            format!("no gateway runs on the store {}", store.display()),
+        )),
+        (None, None) => Ok((None, target.credentials.clone())),
+    }
+}
+
+/// `ws://HOST:PORT` with an address literal.
+fn listen_address(text: &str) -> Result<(String, u16), Failure> {
+    let usage = |why: &str| Failure::new(Exit::Usage, format!("cannot listen on {text}: {why}"));
+    let uri = Uri::parse(text).map_err(|error| usage(&error.to_string()))?;
+    match uri.scheme {
+        Scheme::Ws => Ok((uri.host.clone(), uri.port.unwrap_or(18_789))),
+        Scheme::Wss | Scheme::Http | Scheme::Https => {
+            Err(usage("the embedded Gateway speaks ws://"))
+        }
+    }
+}
+
+/// A raw JSON object of texts, and more members as they stand.
+fn object(members: &[(&str, &str)], more: &str) -> String {
+    let mut json = String::from("{");
+    for (i, (name, value)) in members.iter().enumerate() {
+        if i > 0 {
+            json.push(',');
+        }
+        write_string(&mut json, name);
+        json.push(':');
+        write_string(&mut json, value);
+    }
+    json.push_str(more);
+    json.push('}');
+    json
+}
