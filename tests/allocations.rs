@@ -8,7 +8,14 @@ use drawspan::codec::outbuf::OutBuf;
 use drawspan::codec::scan::{ScanLimits, Scanned, scan};
 use drawspan::limits::Limits;
 
-const REQUEST: &str = r#"{"jsonrpc":"2.0","id":"3f2b0c1e-0000-4000-8000-1234567890ab","method":"tools/call","params":{"_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"name":"echo","arguments":{"text":"a \"quoted\" \u00e9 line\n"}}}"#;
+/// With everything a client of 2026-07-28 may put into `_meta`.
+const REQUEST: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":"3f2b0c1e-0000-4000-8000-1234567890ab","method":"tools/call","params":{"_meta":{"#,
+    r#""progressToken":7,"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
+    r#""io.modelcontextprotocol/clientInfo":{},"io.modelcontextprotocol/clientCapabilities":{},"#,
+    r#""io.modelcontextprotocol/logLevel":"info","traceparent":"00-0-0-01","tracestate":"a=1","baggage":"b=2"},"#,
+    r#""name":"echo","arguments":{"text":"a \"quoted\" \u00e9 line\n"}}}"#,
+);
 
 /// Answers every request in the stream and tells how many there were.
 fn serve(lines: &mut LineDecoder, out: &mut OutBuf, limits: &ScanLimits, chunk: &[u8]) -> usize {

@@ -58,8 +58,9 @@ pub enum LineEvent<'a> {
 /// Bytes of an oversized line that are shown.
 pub const HEAD_BYTES_MAX: usize = 4096;
 
-/// Capacity that the buffer of an unfinished line may keep when it is empty.
-const KEEP_BYTES: usize = 64 * 1024;
+/// Capacity that the buffer of an unfinished line may keep when it is empty. Above the payloads that come every
+/// day, so that they do not pay for fresh pages each time.
+const KEEP_BYTES: usize = 512 * 1024;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 

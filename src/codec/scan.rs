@@ -12,13 +12,14 @@
 
 mod error;
 mod names;
+mod pass;
 mod reader;
 mod text;
 
 use std::ops::Range;
 
 pub use self::error::ScanError;
-use self::names::Names;
+use self::pass::Pass;
 use self::reader::{Fault, Reader, Span};
 pub use self::text::Text;
 use crate::limits::Limits;
@@ -112,6 +113,22 @@ pub struct Envelope<'a> {
     pub error: Option<&'a str>,
 }
 
+impl Envelope<'_> {
+    const EMPTY: Self = Envelope {
+        raw: "",
+        version_ok: false,
+        id: IdField::Absent,
+        method: None,
+        method_not_text: false,
+        params: None,
+        name: None,
+        uri: None,
+        meta: None,
+        result: None,
+        error: None,
+    };
+}
+
 /// What a text holds.
 #[derive(Clone, Debug)]
 pub enum Scanned<'a> {
@@ -138,20 +155,7 @@ pub enum BatchMember<'a> {
 /// When it is not UTF-8, not JSON, beyond a limit, or ambiguous by a member that comes twice. The first two
 /// are found before the last two.
 pub fn scan<'a>(bytes: &'a [u8], limits: &ScanLimits) -> Result<Scanned<'a>, ScanError> {
-    let text = utf8(bytes)?;
-    let mut pass = Pass {
-        text,
-        reader: Reader::new(bytes, limits.depth_max),
-        limits,
-        refused: None,
-    };
-    let scanned = pass
-        .root()
-        .map_err(|fault| ScanError::of(fault, limits.depth_max))?;
-    match pass.refused {
-        Some(error) => Err(error),
-        None => Ok(scanned),
-    }
+    Pass::new(utf8(bytes)?, limits).run()
 }
 
 /// Checks that `bytes` is one JSON text of at most `depth_max` levels, and gives it as text.
@@ -228,8 +232,9 @@ fn each_member(
 ) -> Result<(), Fault> {
     reader.open_object()?;
     let mut first = true;
-    while let Some(name) = reader.next_member(first)? {
+    while reader.next_member(first)? {
         first = false;
+        let name = reader.last_string();
         let from = reader.at();
         reader.value()?;
         let next = reader.peek();
@@ -269,7 +274,10 @@ impl<'a> Iterator for Members<'a> {
             return None;
         }
         self.open = false;
-        let name = self.reader.next_member(self.first).ok()??;
+        if !self.reader.next_member(self.first).ok()? {
+            return None;
+        }
+        let name = self.reader.last_string();
         self.first = false;
         let from = self.reader.at();
         self.reader.value().ok()?;
@@ -287,198 +295,9 @@ fn utf8(bytes: &[u8]) -> Result<&str, ScanError> {
     })
 }
 
-/// Members of the envelope and of `params` that are noted.
-#[derive(Clone, Copy)]
-enum Known {
-    Version,
-    Id,
-    Method,
-    Params,
-    Result,
-    Error,
-    Name,
-    Uri,
-    Meta,
-}
-
-const ENVELOPE: [(&str, Known); 6] = [
-    ("jsonrpc", Known::Version),
-    ("id", Known::Id),
-    ("method", Known::Method),
-    ("params", Known::Params),
-    ("result", Known::Result),
-    ("error", Known::Error),
-];
-
-const PARAMS: [(&str, Known); 3] = [
-    ("name", Known::Name),
-    ("uri", Known::Uri),
-    ("_meta", Known::Meta),
-];
-
-fn known(table: &[(&str, Known)], name: Text<'_>) -> Option<Known> {
-    let mut rows = table.iter();
-    rows.find(|(known, _)| name.is(known))
-        .map(|(_, known)| *known)
-}
-
-/// One run of [`scan`].
-struct Pass<'a, 'l> {
-    text: &'a str,
-    reader: Reader<'a>,
-    limits: &'l ScanLimits,
-    /// The first thing that is wrong with text that is JSON. Told only once all of it was read.
-    refused: Option<ScanError>,
-}
-
-impl<'a> Pass<'a, '_> {
-    fn root(&mut self) -> Result<Scanned<'a>, Fault> {
-        self.reader.skip_space();
-        let scanned = match self.reader.peek() {
-            Some(b'{') => Scanned::One(self.envelope()?),
-            Some(b'[') => Scanned::Batch(self.batch()?),
-            _ => {
-                self.reader.value()?;
-                Scanned::Other
-            }
-        };
-        self.reader.end()?;
-        Ok(scanned)
-    }
-
-    fn batch(&mut self) -> Result<Vec<BatchMember<'a>>, Fault> {
-        let limit = self.limits.batch_messages_max;
-        let mut batch = Vec::new();
-        let mut found = 0;
-        let mut excess = None;
-        self.reader.open_array()?;
-        while self.reader.next_element(found == 0)? {
-            found += 1;
-            let offset = self.reader.at();
-            if found > limit {
-                excess.get_or_insert(offset);
-                self.reader.value()?;
-            } else if self.reader.peek() == Some(b'{') {
-                batch.push(BatchMember::Message(self.envelope()?));
-            } else {
-                self.reader.value()?;
-                batch.push(BatchMember::NotAnObject(self.since(offset)));
-            }
-        }
-        if let Some(offset) = excess {
-            self.refused = Some(ScanError::TooManyMessages {
-                offset,
-                limit,
-                found,
-            });
-        }
-        Ok(batch)
-    }
-
-    fn envelope(&mut self) -> Result<Envelope<'a>, Fault> {
-        let start = self.reader.at();
-        let mut envelope = Envelope {
-            raw: "",
-            version_ok: false,
-            id: IdField::Absent,
-            method: None,
-            method_not_text: false,
-            params: None,
-            name: None,
-            uri: None,
-            meta: None,
-            result: None,
-            error: None,
-        };
-        let mut names = Names::new();
-        self.reader.open_object()?;
-        while let Some(name) = self.member(&mut names)? {
-            let from = self.reader.at();
-            let known = known(&ENVELOPE, name);
-            if matches!(known, Some(Known::Params)) && self.reader.peek() == Some(b'{') {
-                self.params(&mut envelope)?;
-            } else {
-                self.reader.value()?;
-            }
-            if let Some(known) = known {
-                self.note(&mut envelope, known, self.since(from));
-            }
-        }
-        envelope.raw = self.since(start);
-        Ok(envelope)
-    }
-
-    fn params(&mut self, envelope: &mut Envelope<'a>) -> Result<(), Fault> {
-        let mut names = Names::new();
-        self.reader.open_object()?;
-        while let Some(name) = self.member(&mut names)? {
-            let from = self.reader.at();
-            let known = known(&PARAMS, name);
-            if matches!(known, Some(Known::Meta)) && self.reader.peek() == Some(b'{') {
-                self.meta()?;
-            } else {
-                self.reader.value()?;
-            }
-            if let Some(known) = known {
-                self.note(envelope, known, self.since(from));
-            }
-        }
-        Ok(())
-    }
-
-    fn meta(&mut self) -> Result<(), Fault> {
-        let mut names = Names::new();
-        self.reader.open_object()?;
-        while self.member(&mut names)?.is_some() {
-            self.reader.value()?;
-        }
-        Ok(())
-    }
-
-    /// Moves to the value of the next member of an object and checks that its name is new.
-    fn member(&mut self, names: &mut Names<'a>) -> Result<Option<Text<'a>>, Fault> {
-        let Some(Span {
-            start,
-            end,
-            escaped,
-        }) = self.reader.next_member(names.is_empty())?
-        else {
-            return Ok(None);
-        };
-        let name = Text::new(&self.text[start..end], escaped);
-        if !names.insert(name) && self.refused.is_none() {
-            self.refused = Some(ScanError::duplicate(start - 1, name));
-        }
-        Ok(Some(name))
-    }
-
-    fn note(&self, envelope: &mut Envelope<'a>, known: Known, raw: &'a str) {
-        match known {
-            Known::Version => {
-                envelope.version_ok = Text::of_value(raw).is_some_and(|version| version.is("2.0"));
-            }
-            Known::Id => envelope.id = IdField::of(raw, self.limits.id_bytes_max),
-            Known::Method => {
-                envelope.method = Text::of_value(raw);
-                envelope.method_not_text = envelope.method.is_none();
-            }
-            Known::Params => envelope.params = Some(raw),
-            Known::Result => envelope.result = Some(raw),
-            Known::Error => envelope.error = Some(raw),
-            Known::Name => envelope.name = Text::of_value(raw),
-            Known::Uri => envelope.uri = Text::of_value(raw),
-            Known::Meta => envelope.meta = Some(raw),
-        }
-    }
-
-    fn since(&self, from: usize) -> &'a str {
-        &self.text[from..self.reader.at()]
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::names::INLINE_NAMES;
+    use super::pass::PARAMS_NAMES;
     use super::*;
 
     const LIMITS: ScanLimits = ScanLimits {
@@ -612,12 +431,12 @@ mod tests {
 
     #[test]
     fn many_members_are_compared_too() {
-        let names: Vec<String> = (0..3 * INLINE_NAMES)
+        let names: Vec<String> = (0..3 * PARAMS_NAMES)
             .map(|i| format!(r#""n{i}""#))
             .collect();
         let distinct = format!(r#"{{"params":{{{}:0}}}}"#, names.join(":0,"));
         one(&distinct);
-        for i in [0, INLINE_NAMES - 1, INLINE_NAMES, 3 * INLINE_NAMES - 1] {
+        for i in [0, PARAMS_NAMES - 1, PARAMS_NAMES, 3 * PARAMS_NAMES - 1] {
             let raw = format!(r#"{{"params":{{{}:0,"\u006e{i}":0}}}}"#, names.join(":0,"));
             let error = refused(&raw);
             assert!(

@@ -4,41 +4,47 @@ use std::collections::BTreeSet;
 
 use super::text::Text;
 
-/// Names kept in place before a set takes the rest.
-pub(super) const INLINE_NAMES: usize = 16;
-
-/// The names seen so far. Beyond the first few they go into a set, so that many members cost no more than
-/// their number times its logarithm.
-pub(super) struct Names<'a> {
-    inline: [Text<'a>; INLINE_NAMES],
+/// The names seen so far: those the scanner knows as bits, the first `N` others in place, and more in a set,
+/// so that they cost no more than their number times its logarithm.
+pub(super) struct Names<'a, const N: usize> {
+    known: u16,
     count: usize,
+    inline: [Text<'a>; N],
     more: BTreeSet<Text<'a>>,
 }
 
-impl<'a> Names<'a> {
+impl<'a, const N: usize> Names<'a, N> {
     pub(super) const fn new() -> Self {
         Self {
-            inline: [Text::EMPTY; INLINE_NAMES],
+            known: 0,
             count: 0,
+            inline: [Text::EMPTY; N],
             more: BTreeSet::new(),
         }
     }
 
     /// Whether no member was read yet.
     pub(super) const fn is_empty(&self) -> bool {
-        self.count == 0
+        self.known == 0 && self.count == 0
     }
 
-    /// Adds a name; `false` when it was there.
+    /// Adds the known name with this number, below 16; `false` when it was there.
+    pub(super) const fn insert_known(&mut self, number: u8) -> bool {
+        let bit = 1 << number;
+        let new = self.known & bit == 0;
+        self.known |= bit;
+        new
+    }
+
+    /// Adds any other name; `false` when it was there.
     pub(super) fn insert(&mut self, name: Text<'a>) -> bool {
-        let kept = self.count.min(INLINE_NAMES);
-        self.count += 1;
-        if self.inline[..kept].contains(&name) {
+        if self.inline[..self.count].contains(&name) {
             return false;
         }
-        match self.inline.get_mut(kept) {
+        match self.inline.get_mut(self.count) {
             Some(free) => {
                 *free = name;
+                self.count += 1;
                 true
             }
             None => self.more.insert(name),

@@ -60,6 +60,9 @@ pub(super) struct Span {
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// The string read last. A field, because a step that returns no more than a [`Fault`] returns it in
+    /// registers.
+    string: Span,
     nesting: Nesting,
 }
 
@@ -68,6 +71,11 @@ impl<'a> Reader<'a> {
         Self {
             bytes,
             at: 0,
+            string: Span {
+                start: 0,
+                end: 0,
+                escaped: false,
+            },
             nesting: Nesting::new(depth_max),
         }
     }
@@ -75,6 +83,11 @@ impl<'a> Reader<'a> {
     /// Offset of the next byte.
     pub(super) const fn at(&self) -> usize {
         self.at
+    }
+
+    /// The name of the member, or the string, that was read last.
+    pub(super) const fn last_string(&self) -> Span {
+        self.string
     }
 
     /// The next byte, which after [`skip_space`](Self::skip_space) begins a token.
@@ -110,7 +123,7 @@ impl<'a> Reader<'a> {
                 }
                 Some(b'{') => {
                     self.open_object()?;
-                    self.next_member(true)?.is_some()
+                    self.next_member(true)?
                 }
                 Some(b'[') => {
                     self.open_array()?;
@@ -134,7 +147,7 @@ impl<'a> Reader<'a> {
                     return Ok(());
                 }
                 let more = if self.nesting.in_object() {
-                    self.next_member(false)?.is_some()
+                    self.next_member(false)?
                 } else {
                     self.next_element(false)?
                 };
@@ -155,14 +168,15 @@ impl<'a> Reader<'a> {
         self.open(false)
     }
 
-    /// In an object: moves to the value of the next member and gives its name, or past the closing brace.
-    /// `first` says that nothing of the object was read yet.
-    pub(super) fn next_member(&mut self, first: bool) -> Result<Option<Span>, Fault> {
+    /// In an object: moves to the value of the next member, whose name is then the
+    /// [`last_string`](Self::last_string), or past the closing brace (`false`). `first` says that nothing of
+    /// the object was read yet.
+    pub(super) fn next_member(&mut self, first: bool) -> Result<bool, Fault> {
         self.skip_space();
         match self.peek() {
             Some(b'}') => {
                 self.close();
-                return Ok(None);
+                return Ok(false);
             }
             Some(b',') if !first => {
                 self.at += 1;
@@ -174,14 +188,14 @@ impl<'a> Reader<'a> {
         if self.peek() != Some(b'"') {
             return Err(self.fault(What::Name));
         }
-        let name = self.string()?;
+        self.string()?;
         self.skip_space();
         if self.peek() != Some(b':') {
             return Err(self.fault(What::Colon));
         }
         self.at += 1;
         self.skip_space();
-        Ok(Some(name))
+        Ok(true)
     }
 
     /// In an array: moves to the next element, or past the closing bracket (`false`).
@@ -265,8 +279,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Moves over a string, whose opening quote is the next byte.
-    fn string(&mut self) -> Result<Span, Fault> {
+    /// Moves over a string, whose opening quote is the next byte. It is then the
+    /// [`last_string`](Self::last_string).
+    pub(super) fn string(&mut self) -> Result<(), Fault> {
         let start = self.at + 1;
         let mut escaped = false;
         self.at = start;
@@ -282,13 +297,13 @@ impl<'a> Reader<'a> {
                 None => return Err(self.fault(What::Quote)),
             }
         }
-        let end = self.at;
-        self.at += 1;
-        Ok(Span {
+        self.string = Span {
             start,
-            end,
+            end: self.at,
             escaped,
-        })
+        };
+        self.at += 1;
+        Ok(())
     }
 
     /// Moves over an escape, whose backslash is the next byte.
@@ -399,13 +414,13 @@ const fn special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
 }
 
-/// Written without an early exit, so that the compiler can use vector instructions.
+/// Written without a branch, so that the compiler uses vector instructions.
 fn any_special(block: &[u8; 32]) -> bool {
-    let mut any = false;
+    let mut any = 0;
     for &byte in block {
-        any |= special(byte);
+        any |= u8::from(byte == b'"') | u8::from(byte == b'\\') | u8::from(byte < 0x20);
     }
-    any
+    any != 0
 }
 
 /// Index of the first special byte of eight. The usual trick for "which byte is below n": a borrow may

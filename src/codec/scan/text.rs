@@ -39,6 +39,12 @@ impl<'a> Text<'a> {
         self.raw
     }
 
+    /// Whether it is spelled with escapes, so that [`decode`](Self::decode) must copy.
+    #[must_use]
+    pub const fn has_escapes(&self) -> bool {
+        self.escaped
+    }
+
     /// What it means; borrowed unless there are escapes.
     #[must_use]
     pub fn decode(&self) -> Cow<'a, str> {
