@@ -8,5 +8,7 @@ mod durability;
 mod handshake;
 #[path = "embedded/methods.rs"]
 mod methods;
+#[path = "embedded/session.rs"]
+mod session;
 #[path = "embedded/world.rs"]
 mod world;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use super::connection::report;
 use super::embedded::{self, Embedded};
 use super::serve::{start, to_embedded};
 use super::{CommandResult, Exit, Failure, print};
@@ -102,16 +103,16 @@ impl Stage {
         while let Some(event) = self.hub.poll_event() {
             match event {
                 HubEvent::GatewayFrame { received, text } => {
-                    show(now, "gateway wire", received, &text)?
+                    show(now, ["bridge", "gateway"], received, &text)?
                 }
                 HubEvent::Finished(outcome) => finished = Some(outcome),
-                HubEvent::Diagnostic(line) => super::say(&line.to_string()),
+                HubEvent::Diagnostic(line) => report(&line, false),
                 HubEvent::GateAsked { .. } | HubEvent::StoreToken(_) | HubEvent::ForgetToken => {}
             }
         }
         while let Some((received, line)) = client.crossed.pop_front() {
             self.client_lines += 1;
-            show(now, "    mcp wire", !received, &line)?;
+            show(now, ["client", "bridge"], received, &line)?;
         }
         let failed =
             |refusal: crate::embedded::Refusal| Failure::new(Exit::Failed, refusal.to_string());
@@ -150,9 +151,9 @@ impl Stage {
     }
 }
 
-/// One message that crossed: to the right towards the Gateway.
-fn show(now: Now, wire: &str, to_client: bool, text: &str) -> Result<(), Failure> {
-    let arrow = if to_client { '◀' } else { '▶' };
+/// One message that crossed between two, the Gateway's side on the right.
+fn show(now: Now, [left, right]: [&str; 2], to_left: bool, text: &str) -> Result<(), Failure> {
+    let arrow = if to_left { '◀' } else { '▶' };
     let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
     if text.chars().count() > SHOWN_CHARS {
         shown.push('…');
@@ -162,9 +163,9 @@ fn show(now: Now, wire: &str, to_client: bool, text: &str) -> Result<(), Failure
         Some(at) => format!("{}\"auth\":***", &shown[..at]),
         None => shown,
     };
+    let at = now.up.as_millis();
     print(&format!(
-        "{:>4} ms {wire} {arrow} {shown}\n",
-        now.up.as_millis()
+        "{at:>4} ms {left:>6} {arrow} {right:<7} {shown}\n"
     ))
     .map(|_| ())
 }

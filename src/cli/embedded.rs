@@ -59,10 +59,7 @@ pub(super) fn open(
             token: Some(token.clone()),
             password: None,
         },
-        store_label: store.map_or_else(
-            || "(memory)".to_owned(),
-            |store| store.display().to_string(),
-        ),
+        store: store.map(|store| store.display().to_string()),
         ..EmbeddedConfig::default()
     };
     let opened = EmbeddedGateway::open(config, limits, Box::new(entropy), events.now(), &bytes);

@@ -50,6 +50,13 @@ struct Request {
     ttl: Duration,
 }
 
+/// `drawspan.ask`: as `exec.approval.request`, but in the Gateway's own name, so that every client that may
+/// decide approvals sees it, whatever its device. For people who try things out.
+pub(super) fn ask_everyone(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, Refusal> {
+    desk.caller.device = None;
+    exec_request(desk, params)
+}
+
 pub(super) fn exec_request(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, Refusal> {
     params.only(&[
         "id",
@@ -464,7 +471,12 @@ fn unclear(kind: ApprovalKind) -> Refusal {
 }
 
 fn unknown() -> Refusal {
-    Refusal::invalid("unknown or expired approval id").with_details(
-        r#"{"reason":"APPROVAL_NOT_FOUND","remediation":"ask again: an approval is forgotten once it has expired"}"#,
-    )
+    let details = Object::new()
+        .text("reason", "APPROVAL_NOT_FOUND")
+        .text(
+            "remediation",
+            "ask again: an approval is forgotten once it has expired",
+        )
+        .end();
+    Refusal::invalid("unknown or expired approval id").with_details(details)
 }

@@ -7,8 +7,9 @@
 //! | pending  | time is up           | forgotten | unknown or expired                         |
 //! | resolved | room is needed       | forgotten | unknown or expired                         |
 //!
-//! Source: OpenClaw `exec.approval.*`, `plugin.approval.*` (openclaw-serve §1.8). Unlike there, what
-//! waits survives a restart.
+//! Source: OpenClaw `exec.approval.*`, `plugin.approval.*` (openclaw-serve §1.8). Unlike there,
+//! what waits survives a restart, and it waits whether or not somebody is connected who could
+//! decide.
 //! Never: sends an event.
 
 use std::collections::{BTreeMap, VecDeque};

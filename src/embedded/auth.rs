@@ -1,7 +1,8 @@
 //! Credentials of a client, and the device token it gets.
 //!
-//! The shared token or password lets a client in and pairs its device; afterwards the device token alone
-//! does, for the scopes it covers. Texts and codes as OpenClaw has them (openclaw-serve §1.5).
+//! The shared token or password lets a client in and pairs its device; afterwards the device token
+//! alone does, for the scopes it covers. Texts and codes as OpenClaw has them (openclaw-serve
+//! §1.5).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -88,7 +89,8 @@ pub(super) enum LetIn {
     DeviceToken,
 }
 
-/// Checks what a client presents for `scopes`; `known` is its device, `cli` whether it is a command line.
+/// Checks what a client presents for `scopes`; `known` is its device, `cli` whether it is a command
+/// line.
 ///
 /// # Errors
 /// Which credential is missing or wrong.

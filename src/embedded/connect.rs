@@ -1,10 +1,10 @@
 //! Who may come in: the `connect` request, from its parameters to the hello.
 //!
-//! Checked in this order: parameters, protocol, role, device and signature, credentials. Every refusal
-//! names its code in `details`, and the connection is closed with it.
+//! Checked in this order: parameters, protocol, role, device and signature, credentials. Every
+//! refusal names its code in `details`, and the connection is closed with it.
 //!
-//! Source: openclaw-serve §1.3 to §1.5. Unlike a real Gateway this one pairs every device that has the
-//! right credentials, and widens its scopes, without asking: there is nobody to ask.
+//! Source: openclaw-serve §1.3 to §1.5. Unlike a real Gateway this one pairs every device that has
+//! the right credentials, and widens its scopes, without asking: there is nobody to ask.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,18 +1,18 @@
 //! One client of the embedded Gateway: its WebSocket, where it stands, and what it is sent.
 //!
-//! | state      | input                  | next       | output                                       |
-//! |------------|------------------------|------------|----------------------------------------------|
-//! | Upgrading  | link up                | Challenged | `connect.challenge`                          |
-//! | Challenged | `connect`, admitted    | Serving    | hello                                        |
-//! | Challenged | `connect`, refused     | Closing    | refusal, close 1008 (1002: protocol)         |
-//! | Challenged | anything else          | Closing    | refusal if it has an id, close 1008          |
-//! | Challenged | deadline               | Closing    | close 1008 `handshake timeout`               |
-//! | Serving    | request                | Serving    | response                                     |
-//! | Serving    | unreadable frame       | Serving    | refusal with its id, or `invalid`            |
-//! | Serving    | tick deadline          | Serving    | `tick`                                       |
-//! | Serving    | out limit reached      | Closing    | nothing: the link is cut                     |
-//! | Serving    | `close`                | Closing    | close 1012 `service restart`                 |
-//! | any        | link closed            | –          | gone                                         |
+//! | state      | input               | next       | output                                |
+//! |------------|---------------------|------------|---------------------------------------|
+//! | Upgrading  | link up             | Challenged | `connect.challenge`                   |
+//! | Challenged | `connect`, admitted | Serving    | hello                                 |
+//! | Challenged | `connect`, refused  | Closing    | refusal, close 1008 (1002: protocol)  |
+//! | Challenged | anything else       | Closing    | refusal if there is an id, close 1008 |
+//! | Challenged | deadline            | Closing    | close 1008 `handshake timeout`        |
+//! | Serving    | request             | Serving    | response                              |
+//! | Serving    | unreadable frame    | Serving    | refusal with its id, or `invalid`     |
+//! | Serving    | tick deadline       | Serving    | `tick`                                |
+//! | Serving    | out limit reached   | Closing    | nothing: the link is cut              |
+//! | Serving    | `close`             | Closing    | close 1012 `service restart`          |
+//! | any        | link closed         | –          | gone                                  |
 //!
 //! Source: openclaw-serve §1.2, §1.3, §1.6.
 //! Never: knows a method, changes the store.
@@ -39,6 +39,8 @@ pub(super) struct Connection {
     pub(super) peer: String,
     state: State,
     hello_timeout: Duration,
+    /// Whether its client was ever let in.
+    served: bool,
     /// Why we ended it, when we did.
     end: Option<String>,
 }
@@ -80,6 +82,7 @@ impl Connection {
             peer: peer.to_owned(),
             state: State::Upgrading,
             hello_timeout: limits.gateway_challenge_timeout,
+            served: false,
             end: None,
         }
     }
@@ -126,7 +129,7 @@ impl Connection {
             WsLinkEvent::Up => Some(Heard::Up),
             WsLinkEvent::Text(text) => Some(Heard::Text(text)),
             WsLinkEvent::Closed(reason) => {
-                let served = matches!(self.state, State::Serving(_));
+                let served = self.served;
                 self.state = State::Closing;
                 let why = self.end.take().unwrap_or_else(|| why(&reason));
                 Some(Heard::Closed { why, served })
@@ -167,6 +170,7 @@ impl Connection {
     ) {
         self.link
             .accept_messages_up_to(limits.gateway_message_bytes_max);
+        self.served = true;
         self.state = State::Serving(Box::new(Serving {
             client,
             subscribed: false,
@@ -232,21 +236,14 @@ impl Connection {
         self.end
             .get_or_insert_with(|| format!("closed with code {code}: {reason}"));
         self.link.close(now, Some(code), reason);
-        self.leave();
+        self.state = State::Closing;
     }
 
     /// Cuts the connection; nothing that waits is sent.
     pub(super) fn cut(&mut self, why: &str) {
         self.end.get_or_insert_with(|| why.to_owned());
         self.link.abort();
-        self.leave();
-    }
-
-    /// Nothing is served any more; a client that was let in is remembered as such until it is gone.
-    fn leave(&mut self) {
-        if !matches!(self.state, State::Serving(_)) {
-            self.state = State::Closing;
-        }
+        self.state = State::Closing;
     }
 
     fn send(&mut self, text: &str) {

@@ -12,7 +12,8 @@ pub(super) const TITLE_CHARS_MAX: usize = 60;
 /// Characters of a preview of the last message.
 pub(super) const PREVIEW_CHARS_MAX: usize = 500;
 
-/// Nesting of the content of a message; deeper content would not be read by every client that gets it.
+/// Nesting of the content of a message; deeper content would not be read by every client that gets
+/// it.
 pub(super) const DEPTH_MAX: usize = 32;
 
 #[derive(Deserialize)]
@@ -64,8 +65,8 @@ pub(super) fn depth(json: &str) -> usize {
     deepest
 }
 
-/// The beginning of the first text in `content`, white space folded; at most `chars_max` characters, then
-/// an ellipsis. `None` when there is no text.
+/// The beginning of the first text in `content`, white space folded; at most `chars_max`
+/// characters, then an ellipsis. `None` when there is no text.
 pub(super) fn start_of(content: &str, chars_max: usize) -> Option<String> {
     let text = first_text(content)?;
     let mut out = String::new();

@@ -1,11 +1,12 @@
-//! The journal of the embedded Gateway: one line of JSON for each change, appended and never rewritten.
+//! The journal of the embedded Gateway: one line of JSON for each change, appended and never
+//! rewritten.
 //!
 //! ```text
 //! {"sum":"<8 hex digits>","record":{"<kind>":{…}}}\n
 //! ```
 //!
-//! `sum` is the beginning of the SHA-256 of the bytes of `record`, so a line that was cut by a crash or
-//! damaged on disk is recognised and skipped, and the lines around it still count.
+//! `sum` is the beginning of the SHA-256 of the bytes of `record`, so a line that was cut by a
+//! crash or damaged on disk is recognised and skipped, and the lines around it still count.
 //!
 //! Never: opens a file. The bytes leave as [`IoRequest::Append`](crate::link::IoRequest::Append).
 
@@ -17,14 +18,15 @@ use crate::crypto::sha256;
 /// Version of the records; written in the first line of a journal.
 pub(super) const JOURNAL_VERSION: u32 = 1;
 
-/// One change of the store. What a record says is complete: applying the same records in the same order
-/// gives the same store, whether they come from a client or from the disk.
+/// One change of the store. What a record says is complete: applying the same records in the same
+/// order gives the same store, whether they come from a client or from the disk.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Record {
     /// A journal begins.
     Store(StoreRecord),
-    /// A conversation is new or something about it changed; members that are absent stay as they were.
+    /// A conversation is new or something about it changed; members that are absent stay as they
+    /// were.
     Conversation(ConversationRecord),
     /// A message was added.
     Message(MessageRecord),
@@ -85,8 +87,8 @@ pub(super) struct MessageRecord {
     /// Canonical key of its conversation.
     pub(super) key: String,
     pub(super) id: String,
-    /// Number within the conversation, from 1. Stored, so that a lost record leaves a gap and renumbers
-    /// nothing.
+    /// Number within the conversation, from 1. Stored, so that a lost record leaves a gap and
+    /// renumbers nothing.
     pub(super) seq: u64,
     pub(super) role: String,
     /// A JSON string or an array of blocks.

@@ -36,9 +36,9 @@ impl Role {
     }
 }
 
-/// A message to post. The conversation is created when it is new; then it gets a route, so that it shows
-/// up in `conversations_list` and can be answered: the given one, else channel [`DEFAULT_CHANNEL`] and the
-/// last part of the key.
+/// A message to post. The conversation is created when it is new; then it gets a route, so that it
+/// shows up in `conversations_list` and can be answered: the given one, else channel
+/// [`DEFAULT_CHANNEL`] and the last part of the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Post {
     /// Session key; without `agent:` in front it belongs to the agent `main`.
@@ -134,7 +134,8 @@ pub(super) fn post(desk: &mut Desk<'_>, params: &Params<'_>) -> Result<Outcome, 
     Ok(outcome)
 }
 
-/// Posts; also the way in for the program itself. No news when the idempotency key was used already.
+/// Posts; also the way in for the program itself. No news when the idempotency key was used
+/// already.
 pub(super) fn add_post(
     desk: &mut Desk<'_>,
     post: &Post,
@@ -273,7 +274,8 @@ fn sent(once: &str, answered: &Answered) -> String {
         .end()
 }
 
-/// The session that `to` on `channel` belongs to: the one with this route, else a direct one of that name.
+/// The session that `to` on `channel` belongs to: the one with this route, else a direct one of
+/// that name.
 fn key_of_route(desk: &Desk<'_>, channel: &str, to: &str) -> String {
     let same = desk.store.conversations().find(|(_, conversation)| {
         let route = conversation.route.as_ref();
@@ -360,7 +362,8 @@ fn check_size(desk: &Desk<'_>, content: &RawValue) -> Result<(), Refusal> {
     )))
 }
 
-/// Creates the conversation, or records what is given about it; nothing is recorded when nothing is.
+/// Creates the conversation, or records what is given about it; nothing is recorded when nothing
+/// is.
 fn ensure(
     desk: &mut Desk<'_>,
     key: &str,

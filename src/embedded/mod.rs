@@ -1,8 +1,8 @@
 //! The embedded Gateway: the Gateway protocol without an OpenClaw, for newcomers, demos and tests.
 //!
 //! It speaks the server side of the protocol for the methods and events the bridge uses, keeps
-//! conversations and approvals in a journal that survives any way to die, and has no agent: what is said
-//! is what clients and [`EmbeddedGateway::post_message`] say.
+//! conversations and approvals in a journal that survives any way to die, and has no agent: what is
+//! said is what clients and [`EmbeddedGateway::post_message`] say.
 //!
 //! ```text
 //! journal bytes ──▶ open ──▶ store ◀── records ── methods ◀── connections ◀── wires
@@ -11,10 +11,10 @@
 //!                      IoRequest::Append
 //! ```
 //!
-//! The program gives it the bytes of [`JOURNAL_FILE`] at the start and appends what it asks for; that
-//! file is as secret as OpenClaw's state directory (it holds device tokens). A journal that cannot be
-//! written makes the Gateway read-only and cuts its clients, so that nothing is acknowledged that would
-//! be lost; memory may then be ahead of the journal until the Gateway is started again.
+//! The program gives it the bytes of the journal at the start and appends what it asks for; that
+//! file is as secret as OpenClaw's state directory (it holds device tokens). A journal that cannot
+//! be written makes the Gateway read-only and cuts its clients, so that nothing is acknowledged
+//! that would be lost; memory may then be ahead of the journal until the Gateway is started again.
 //!
 //! Source: openclaw-serve §1.
 //! Never: opens a file or socket, reads a clock, draws randomness of its own.
@@ -63,8 +63,6 @@ use connection::Connection;
 use rpc::{Caller, Desk};
 use store::Store;
 
-/// Name of the journal in a store directory.
-pub const JOURNAL_FILE: &str = "journal.jsonl";
 /// Interval of the `tick` event. Source: OpenClaw.
 pub const TICK_INTERVAL: Duration = Duration::from_secs(30);
 /// Events kept for [`EmbeddedGateway::poll_event`]; the oldest goes first.
@@ -78,8 +76,9 @@ pub struct EmbeddedConfig {
     pub listen: Option<(String, u16)>,
     /// What clients must know.
     pub credentials: Credentials,
-    /// Where the store is, as `sessions.list` shows it.
-    pub store_label: String,
+    /// Where the store is, as `sessions.list` shows it; `None` keeps everything in memory only, and
+    /// then nothing is appended.
+    pub store: Option<String>,
     /// Interval of the `tick` event; at most two of them may pass without anything from us before a
     /// client takes us for dead.
     pub tick_interval: Duration,
@@ -90,9 +89,15 @@ impl Default for EmbeddedConfig {
         Self {
             listen: None,
             credentials: Credentials::default(),
-            store_label: "(memory)".to_owned(),
+            store: None,
             tick_interval: TICK_INTERVAL,
         }
+    }
+}
+
+impl EmbeddedConfig {
+    fn store_label(&self) -> &str {
+        self.store.as_deref().unwrap_or("(memory)")
     }
 }
 
@@ -166,8 +171,8 @@ impl fmt::Debug for EmbeddedGateway {
 }
 
 impl EmbeddedGateway {
-    /// A Gateway that knows what `journal`, the whole journal file, says; empty bytes for a new one. What
-    /// was damaged is in [`replay`](Self::replay).
+    /// A Gateway that knows what `journal`, the whole journal file, says; empty bytes for a new
+    /// one. What was damaged is in [`replay`](Self::replay).
     ///
     /// # Errors
     /// When the address would be open to other machines, or the journal is of another version.
@@ -188,8 +193,8 @@ impl EmbeddedGateway {
             let (host, port) = (host.clone(), *port);
             requests.push_back(IoRequest::Open(LISTENER, OpenSpec::Listen { host, port }));
         }
-        let (store, replay) =
-            Store::replay(limits, now, journal).map_err(|found| OpenError::Version { found })?;
+        let (store, replay) = Store::replay(limits, config.store.is_some(), now, journal)
+            .map_err(|found| OpenError::Version { found })?;
         Ok(Self {
             config,
             limits: limits.clone(),
@@ -289,7 +294,7 @@ impl EmbeddedGateway {
             store: &mut self.store,
             entropy: &mut *self.entropy,
             limits: &self.limits,
-            store_label: &self.config.store_label,
+            store_label: self.config.store_label(),
             now,
             caller: Caller {
                 device: None,

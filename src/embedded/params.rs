@@ -1,4 +1,5 @@
-//! Parameters of a request, read one by one; what is wrong with them is said as the Gateway says it.
+//! Parameters of a request, read one by one; what is wrong with them is said as the Gateway says
+//! it.
 //!
 //! Objects are closed: a member nobody asked for is refused. Source: openclaw-serve §1.8.
 

@@ -1,7 +1,7 @@
 //! Which methods there are, who may call them, and what a call leads to.
 //!
-//! A handler reads its parameters, changes the store through records and returns an [`Outcome`]; it never
-//! sees a connection. What other clients hear of it is [`News`], which the machine spreads.
+//! A handler reads its parameters, changes the store through records and returns an [`Outcome`]; it
+//! never sees a connection. What other clients hear of it is [`News`], which the machine spreads.
 //!
 //! Source: openclaw-serve §1.8; scopes as OpenClaw gives them.
 
@@ -55,8 +55,8 @@ pub(super) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Whether this caller may see and decide `approval`. Source: openclaw-serve §1.7. What the Gateway
-    /// itself asks is for everybody: it has no device of its own.
+    /// Whether this caller may see and decide `approval`. Source: openclaw-serve §1.7. What the
+    /// Gateway itself asks is for everybody: it has no device of its own.
     pub(super) fn sees(&self, approval: &Approval) -> bool {
         match &approval.device {
             None => true,
@@ -113,7 +113,8 @@ pub(super) enum News {
 }
 
 impl News {
-    /// Whether it leaves before the answer to the request that caused it. Source: openclaw-serve §1.2.
+    /// Whether it leaves before the answer to the request that caused it. Source: openclaw-serve
+    /// §1.2.
     pub(super) const fn before_answer(&self) -> bool {
         match self {
             Self::Message { .. } => false,
@@ -178,7 +179,7 @@ const fn method(name: &'static str, scope: Scope, handler: Handler) -> Method {
 }
 
 /// All methods after `connect`.
-const METHODS: [Method; 18] = [
+const METHODS: [Method; 19] = [
     method("sessions.subscribe", Scope::Read, session_rpc::subscribe),
     method(
         "sessions.unsubscribe",
@@ -192,6 +193,7 @@ const METHODS: [Method; 18] = [
     method("chat.send", Scope::Write, message_rpc::chat_send),
     method("chat.inject", Scope::Admin, message_rpc::chat_inject),
     method("drawspan.post", Scope::Write, message_rpc::post),
+    method("drawspan.ask", Scope::Approvals, approval_rpc::ask_everyone),
     method(
         "exec.approval.request",
         Scope::Approvals,

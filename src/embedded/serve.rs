@@ -1,7 +1,8 @@
 //! From what a connection hears to what it is answered.
 //!
-//! A text is a frame, a frame is `connect` or a method, and a method leads to an answer now or to one that
-//! waits for somebody's decision. Every request gets one answer; one that said `twoPhase` gets two.
+//! A text is a frame, a frame is `connect` or a method, and a method leads to an answer now or to
+//! one that waits for somebody's decision. Every request gets one answer; one that said `twoPhase`
+//! gets two.
 
 use serde_json::value::RawValue;
 
@@ -141,7 +142,7 @@ impl EmbeddedGateway {
             store: &mut self.store,
             entropy: &mut *self.entropy,
             limits: &self.limits,
-            store_label: &self.config.store_label,
+            store_label: self.config.store_label(),
             now,
             caller,
             waiting: self.waiting.iter().filter(|w| w.wire == wire).count(),

@@ -15,7 +15,8 @@ const MESSAGES_DEFAULT: u64 = 200;
 /// Room in a reply for what stands around the rows or messages. Unit: bytes.
 const ENVELOPE_BYTES: usize = 64 * 1024;
 
-/// The key a client means: `main` is `agent:main:main`, keys are lower case. Source: openclaw-serve §1.8.
+/// The key a client means: `main` is `agent:main:main`, keys are lower case. Source: openclaw-serve
+/// §1.8.
 pub(super) fn canonical_key(key: &str) -> String {
     let key = key.trim().to_lowercase();
     if key.starts_with("agent:") {

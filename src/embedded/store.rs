@@ -1,9 +1,9 @@
 //! What the embedded Gateway knows, rebuilt from its journal.
 //!
-//! [`Store::commit`] writes a record and then applies it; [`Store::replay`] only applies. Nothing else
-//! changes the store, so a Gateway that was killed and started again knows what it knew. Two things leave
-//! memory without a record, because they are bounds and not facts: the oldest messages beyond the limits
-//! (they stay in the journal), and approvals whose time is up.
+//! [`Store::commit`] writes a record and then applies it; [`Store::replay`] only applies. Nothing
+//! else changes the store, so a Gateway that was killed and started again knows what it knew. Two
+//! things leave memory without a record, because they are bounds and not facts: the oldest messages
+//! beyond the limits (they stay in the journal), and approvals whose time is up.
 //!
 //! Never: opens a file, reads a clock.
 
@@ -23,7 +23,8 @@ use crate::secret::Secret;
 
 /// Bytes of message contents kept in memory, over all conversations; the oldest go first.
 const MESSAGE_BYTES_KEPT_MAX: usize = 256 * 1024 * 1024;
-/// Answers to sent messages that are remembered for repeated idempotency keys; the oldest goes first.
+/// Answers to sent messages that are remembered for repeated idempotency keys; the oldest goes
+/// first.
 const ANSWERS_KEPT_MAX: usize = 10_000;
 /// How long a repeated idempotency key gets the first answer. Unit: ms. Source: OpenClaw `send`.
 const ANSWER_TTL_MS: i64 = 5 * 60 * 1_000;
@@ -37,7 +38,8 @@ pub struct Replay {
     pub applied: u64,
     /// Lines in the middle that were damaged or of an unknown kind, and were skipped.
     pub damaged: u64,
-    /// Bytes of a last line that was cut, and was dropped.
+    /// Bytes of a last line that was cut, and was dropped. The journal may be shortened by them
+    /// before anything is appended, and need not be: the next record starts on a line of its own.
     pub cut_bytes: u64,
 }
 
@@ -107,7 +109,8 @@ pub(super) struct Store {
     sessions_max: usize,
     bytes_max: usize,
     conversations: BTreeMap<Arc<str>, Conversation>,
-    /// Messages in memory by age, to forget the oldest; entries of messages already gone are passed over.
+    /// Messages in memory by age, to forget the oldest; entries of messages already gone are passed
+    /// over.
     by_age: VecDeque<(Arc<str>, u64)>,
     messages_kept: usize,
     bytes_kept: usize,
@@ -115,6 +118,8 @@ pub(super) struct Store {
     answers_by_age: VecDeque<String>,
     pub(super) approvals: ApprovalTable,
     devices: BTreeMap<String, Device>,
+    /// Whether records are written at all.
+    keeps_journal: bool,
     /// Lines not yet handed to the loop.
     unwritten: Vec<u8>,
     has_header: bool,
@@ -126,8 +131,9 @@ pub(super) struct Store {
 
 impl Store {
     /// An empty store.
-    pub(super) fn new(limits: &Limits) -> Self {
+    fn new(limits: &Limits, keeps_journal: bool) -> Self {
         Self {
+            keeps_journal,
             messages_max: limits.embedded_messages_max.max(1),
             sessions_max: limits.embedded_sessions_max,
             bytes_max: MESSAGE_BYTES_KEPT_MAX,
@@ -147,11 +153,17 @@ impl Store {
     }
 
     /// The store that `bytes`, the whole journal, describes. Damaged lines are skipped and counted.
+    /// Without `keeps_journal` what changes later is written nowhere.
     ///
     /// # Errors
     /// The version of a journal this program cannot read.
-    pub(super) fn replay(limits: &Limits, now: Now, bytes: &[u8]) -> Result<(Self, Replay), u32> {
-        let mut store = Self::new(limits);
+    pub(super) fn replay(
+        limits: &Limits,
+        keeps_journal: bool,
+        now: Now,
+        bytes: &[u8],
+    ) -> Result<(Self, Replay), u32> {
+        let mut store = Self::new(limits, keeps_journal);
         let mut found = Replay::default();
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (line, whole) = match line.strip_suffix(b"\n") {
@@ -177,8 +189,8 @@ impl Store {
         Ok((store, found))
     }
 
-    /// Makes a change: it is in the journal bytes of [`take_unwritten`](Self::take_unwritten) and in
-    /// memory afterwards.
+    /// Makes a change: it is in the journal bytes of [`take_unwritten`](Self::take_unwritten) and
+    /// in memory afterwards.
     ///
     /// # Errors
     /// The refusal to give the client when the journal can no longer be written.
@@ -188,6 +200,14 @@ impl Store {
                 "the store cannot be written: {why}; make room and restart the gateway"
             )));
         }
+        if self.keeps_journal {
+            self.write(now, &record);
+        }
+        self.apply(now, record);
+        Ok(())
+    }
+
+    fn write(&mut self, now: Now, record: &Record) {
         if std::mem::take(&mut self.torn) {
             self.unwritten.push(b'\n');
         }
@@ -199,9 +219,7 @@ impl Store {
             journal::write_line(&mut self.unwritten, &header);
             self.apply(now, header);
         }
-        journal::write_line(&mut self.unwritten, &record);
-        self.apply(now, record);
-        Ok(())
+        journal::write_line(&mut self.unwritten, record);
     }
 
     /// The lines written since the last call.
@@ -486,7 +504,7 @@ mod tests {
     }
 
     fn full_store() -> Store {
-        let mut store = Store::new(&Limits::default());
+        let mut store = Store::new(&Limits::default(), true);
         let record = ConversationRecord {
             key: "a".to_owned(),
             session_id: "s".to_owned(),
@@ -535,7 +553,7 @@ mod tests {
     }
 
     fn replay(bytes: &[u8]) -> (Store, Replay) {
-        Store::replay(&Limits::default(), NOW, bytes).expect("known version")
+        Store::replay(&Limits::default(), true, NOW, bytes).expect("known version")
     }
 
     /// All that a store says about itself, without what is yet to be written.
@@ -583,7 +601,7 @@ mod tests {
 
     #[test]
     fn a_damaged_line_costs_itself_alone() {
-        let mut store = Store::new(&Limits::default());
+        let mut store = Store::new(&Limits::default(), true);
         for text in ["one", "two", "three"] {
             say(&mut store, "a", text);
         }
@@ -609,7 +627,7 @@ mod tests {
             at_ms: 0,
         };
         journal::write_line(&mut journal, &Record::Store(header));
-        let read = Store::replay(&Limits::default(), NOW, &journal);
+        let read = Store::replay(&Limits::default(), true, NOW, &journal);
         assert_eq!(read.map(|_| ()), Err(JOURNAL_VERSION + 1));
     }
 
@@ -619,7 +637,7 @@ mod tests {
             embedded_messages_max: 3,
             ..Limits::default()
         };
-        let mut store = Store::new(&limits);
+        let mut store = Store::new(&limits, true);
         for n in 1..=3 {
             say(&mut store, "a", &n.to_string());
         }
@@ -637,7 +655,7 @@ mod tests {
 
     #[test]
     fn the_oldest_messages_of_all_conversations_leave_memory_by_bytes() {
-        let mut store = Store::new(&Limits::default());
+        let mut store = Store::new(&Limits::default(), true);
         store.bytes_max = 30;
         // Ten bytes each with the quotes.
         say(&mut store, "a", "aaaaaaaa");
@@ -657,7 +675,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_remembered_for_five_minutes() {
-        let mut store = Store::new(&Limits::default());
+        let mut store = Store::new(&Limits::default(), true);
         say_once(&mut store, "a", "x", Some("k"), NOW);
         let later = |ms: i64| Now {
             up: NOW.up,
@@ -686,7 +704,7 @@ mod tests {
             embedded_sessions_max: 1,
             ..Limits::default()
         };
-        let mut store = Store::new(&limits);
+        let mut store = Store::new(&limits, true);
         assert_eq!(store.check_room(), Ok(()));
         say(&mut store, "a", "x");
         let refused = store.check_room().expect_err("full");
@@ -698,7 +716,7 @@ mod tests {
 
     #[test]
     fn the_device_paired_longest_ago_is_forgotten_at_the_limit() {
-        let mut store = Store::new(&Limits::default());
+        let mut store = Store::new(&Limits::default(), true);
         for n in 0..=DEVICES_MAX {
             let record = DeviceRecord {
                 id: format!("{n}"),
@@ -710,6 +728,14 @@ mod tests {
         }
         assert!(store.device("0").is_none());
         assert!(store.device("1").is_some());
+    }
+
+    #[test]
+    fn a_store_in_memory_writes_nothing() {
+        let mut store = Store::new(&Limits::default(), false);
+        say(&mut store, "a", "x");
+        assert_eq!(store.take_unwritten(), None);
+        assert_eq!(store.next_seq("a"), 2);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What clients see of the store: session rows, messages, event payloads. JSON out, nothing in.
 //!
-//! Shapes: openclaw-serve §1.8, §1.9. Members about models, tokens and runs are left out: nothing runs here.
+//! Shapes: openclaw-serve §1.8, §1.9. Members about models, tokens and runs are left out: nothing
+//! runs here.
 
 use super::approvals::Approval;
 use super::content::{self, PREVIEW_CHARS_MAX};
@@ -188,7 +189,8 @@ pub(super) fn message(message: &Message, recorded: bool) -> String {
         .end()
 }
 
-/// Payload of the `session.message` event about message `seq` of `key`. `None` when it has left memory.
+/// Payload of the `session.message` event about message `seq` of `key`. `None` when it has left
+/// memory.
 pub(super) fn message_event(store: &Store, key: &str, seq: u64) -> Option<String> {
     let conversation = store.conversation(key)?;
     let said = conversation.message(seq)?;

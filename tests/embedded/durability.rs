@@ -331,7 +331,7 @@ fn no_frame_and_no_journal_makes_it_panic_and_every_request_is_answered_once() {
         world.clients[me].texts.clear();
     }
     let journal = world.journal.clone();
-    for round in 0..300 {
+    for round in 0..100 {
         let mut bytes = journal.clone();
         for _ in 0..=pick(20) {
             let at = pick(bytes.len());

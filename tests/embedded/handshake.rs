@@ -303,7 +303,7 @@ fn wrong_and_missing_credentials_are_told_apart() {
     for (credentials, auth, message, details) in cases {
         let config = EmbeddedConfig {
             credentials: credentials.clone(),
-            ..EmbeddedConfig::default()
+            ..config()
         };
         let mut world = World::with(config, Limits::default());
         let error = present(&mut world, 1, &SCOPES, &auth).expect_err("refused");

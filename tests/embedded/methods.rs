@@ -29,6 +29,7 @@ fn a_message_is_posted_listed_read_and_told() {
         (&list["hasMore"], &list["nextOffset"]),
         (&json!(false), &Value::Null)
     );
+    assert_eq!(list["path"], "/store");
     let row = &list["sessions"][0];
     let route = json!({"channel": "slack", "to": "channel:C1", "threadId": "17"});
     assert_eq!(row["deliveryContext"], route);

@@ -47,6 +47,7 @@ pub(crate) fn config() -> EmbeddedConfig {
             token: Some(Secret::new("hunter2".to_owned())),
             password: None,
         },
+        store: Some("/store".to_owned()),
         ..EmbeddedConfig::default()
     }
 }
