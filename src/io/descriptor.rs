@@ -1,5 +1,7 @@
 //! One file descriptor in the poll: reads and writes that never block, whoever shares it.
 //!
+//! `SIGPIPE` is ignored, as Rust programs start: a write nobody reads is an error, not the end.
+//!
 //! `O_NONBLOCK` belongs to the open file description, which a descriptor we were given shares with
 //! whoever gave it to us: set there, a shell finds its terminal in non-blocking mode after we are gone.
 //! So there are four manners of going about it, one variant of [`Manner`] each.
@@ -103,6 +105,11 @@ impl Descriptor {
         self.token
     }
 
+    /// Whether it ends by itself without ever making anyone wait.
+    pub(super) fn always_ready(&self) -> bool {
+        self.manner == Manner::AlwaysReady
+    }
+
     /// Notes what the poll said.
     pub(super) fn note(&mut self, event: &mio::event::Event) {
         let broken = event.is_error() || event.is_read_closed() || event.is_write_closed();
@@ -140,9 +147,7 @@ impl Descriptor {
     pub(super) fn write(&mut self, registry: &Registry, bytes: &[u8]) -> io::Result<usize> {
         let fd = &self.fd;
         let put = retry_on_intr(|| match self.manner {
-            Manner::SharedSocket => {
-                rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
-            }
+            Manner::SharedSocket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT),
             Manner::Own | Manner::AlwaysReady => rustix::io::write(fd, bytes),
             Manner::Asked => rustix::io::write(fd, &bytes[..bytes.len().min(ASKED_WRITE_BYTES)]),
         });
@@ -170,5 +175,83 @@ impl Descriptor {
 impl AsFd for Descriptor {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mio::{Events, Poll};
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    fn wait(poll: &mut Poll, descriptor: &mut Descriptor) -> bool {
+        let mut events = Events::with_capacity(8);
+        let patience = Some(Duration::from_secs(30));
+        poll.poll(&mut events, patience).expect("the poll works");
+        for event in &events {
+            descriptor.note(event);
+        }
+        !events.is_empty()
+    }
+
+    /// Registers a blocking descriptor as one that could not be opened anew.
+    fn asked(poll: &Poll, fd: OwnedFd, interest: Interest) -> Descriptor {
+        let (manner, short) = (Manner::Asked, ShortRead::Empties);
+        Descriptor::register(poll.registry(), Token(0), fd, manner, short, interest)
+            .expect("a pipe can be polled")
+    }
+
+    #[test]
+    fn a_blocking_pipe_is_read_without_blocking() {
+        let mut poll = Poll::new().expect("a poll");
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+        let mut reader = asked(&poll, reader, Interest::READABLE);
+        assert!(!reader.readable, "nobody has said so yet");
+        rustix::io::write(&writer, b"abcdef").expect("room");
+        let (mut got, mut piece) = (Vec::new(), [0; 4]);
+        while got.len() < 6 {
+            assert!(wait(&mut poll, &mut reader) && reader.readable);
+            let n = reader.read(poll.registry(), &mut piece).expect("bytes");
+            got.extend_from_slice(&piece[..n]);
+            assert!(!reader.readable, "the poll is asked before the next read");
+        }
+        assert_eq!(got, b"abcdef");
+        drop(writer);
+        assert!(wait(&mut poll, &mut reader));
+        assert_eq!(reader.read(poll.registry(), &mut piece).expect("end"), 0);
+    }
+
+    #[test]
+    fn a_blocking_pipe_is_written_without_blocking() {
+        let mut poll = Poll::new().expect("a poll");
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+        let room = 64 * 1024;
+        let mut writer = asked(&poll, writer, Interest::WRITABLE);
+        let mut put = 0;
+        while put < room {
+            assert!(wait(&mut poll, &mut writer) && writer.writable);
+            put += writer
+                .write(poll.registry(), &[b'x'; 100_000])
+                .expect("room");
+        }
+        // Full: the poll is silent until someone reads.
+        let mut events = Events::with_capacity(8);
+        poll.poll(&mut events, Some(Duration::ZERO))
+            .expect("the poll works");
+        assert!(events.is_empty(), "{put} bytes are in it");
+        rustix::io::read(&reader, &mut vec![0; room]).expect("bytes");
+        assert!(wait(&mut poll, &mut writer) && writer.writable);
+    }
+
+    #[test]
+    fn a_file_is_always_ready() {
+        let poll = Poll::new().expect("a poll");
+        let null = std::fs::File::open("/dev/null").expect("every system has one");
+        let mut null = asked(&poll, null.into(), Interest::READABLE);
+        assert!(null.always_ready() && null.readable);
+        assert_eq!(null.read(poll.registry(), &mut [0; 8]).expect("end"), 0);
     }
 }

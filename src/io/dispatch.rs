@@ -9,7 +9,9 @@ use rustix::io::Errno;
 use super::connect::{ATTEMPT_TIMEOUT, register};
 use super::fault::{exhausted, fault, words};
 use super::wire::{Flushed, Got, Open, Side, State, Wire};
-use super::{Alarm, EventLoop, FIRST_TOKEN, Key, Notice, PARENT, SIGNALS, Source, WAKER};
+use super::{
+    Alarm, EventLoop, FIRST_TOKEN, Key, LAST_READS_MAX, Notice, PARENT, SIGNALS, Source, WAKER,
+};
 use crate::clock::Now;
 use crate::codec::outbuf::OutBuf;
 use crate::link::{Driven, FaultKind, IoEvent, IoFault};
@@ -22,9 +24,6 @@ const ACCEPTS_PER_TURN: usize = 64;
 
 /// Bytes written to one descriptor in one turn, give or take one write. A pipe of ours holds this much.
 const TURN_WRITE_BYTES: usize = 1024 * 1024;
-
-/// Reads of stdin, of `turn_bytes_max` each, after our parent has ended; more than a pipe can hold.
-const LAST_READS_MAX: usize = 16;
 
 impl EventLoop {
     /// Everything after the wait, in the order that the contract of [`Driven`] promises.
@@ -70,7 +69,7 @@ impl EventLoop {
                     continue;
                 }
                 PARENT => {
-                    self.parent_ended = true;
+                    self.last_reads = Some(LAST_READS_MAX);
                     continue;
                 }
                 Token(token) => {
@@ -333,7 +332,8 @@ impl EventLoop {
                 self.mark_ready(key, side);
                 return;
             }
-            let got = open.read(self.poll.registry(), side, &mut self.buffer[..share]);
+            let most = share.min(self.buffer.len());
+            let got = open.read(self.poll.registry(), side, &mut self.buffer[..most]);
             if !self.after_tls(machines, now, key) {
                 return;
             }
@@ -427,33 +427,29 @@ impl EventLoop {
 
     /// Whether stdin is to end because our parent has.
     pub(super) fn stdin_is_over(&self) -> bool {
-        let open = |key| match &self.wires.get(&key)?.state {
-            State::Open(open) => Some(open.read_open),
+        let waits = |key| match &self.wires.get(&key)?.state {
+            State::Open(open) => Some(open.told && open.waits_for_input()),
             State::Resolving(_) | State::Connecting(_) | State::Listening(_) => None,
         };
-        self.parent_ended && self.host.and_then(open) == Some(true)
+        self.last_reads.is_some() && self.host.and_then(waits) == Some(true)
     }
 
-    /// Our parent has ended: what it wrote is still read, then stdin is at its end.
+    /// Our parent has ended: what it wrote is still read, in this turn and the next, then stdin is at
+    /// its end.
     fn end_stdin(&mut self, machines: &mut [&mut dyn Driven], now: Now) {
-        let Some(key) = self.host else {
+        let (Some(key), Some(left)) = (self.host, self.last_reads) else {
             return;
         };
-        for _ in 0..LAST_READS_MAX {
-            let Some(wire) = self.wires.get_mut(&key) else {
-                return;
-            };
-            let paused = wire.paused;
-            let Some(open) = wire.open().filter(|open| open.read_open) else {
-                return;
-            };
-            // Paused reads may stay paused for ever: nobody reads our answers any more.
-            if paused || !open.may_read(Side::Input) {
-                break;
-            }
-            self.read(machines, now, key, Side::Input);
-        }
-        if self.host == Some(key) {
+        let Some(wire) = self.wires.get_mut(&key) else {
+            return;
+        };
+        // Paused reads may stay paused for ever: nobody reads our answers any more.
+        let paused = wire.paused;
+        let more = wire.open().is_some_and(|open| open.may_read(Side::Input));
+        if more && !paused && left > 0 {
+            self.last_reads = Some(left - 1);
+            self.mark_ready(key, Side::Input);
+        } else {
             self.end_input(machines, now, key, Side::Input);
         }
     }
@@ -470,12 +466,16 @@ impl EventLoop {
             let Some(report) = child.exit().filter(|_| !child.exit_told) else {
                 continue;
             };
-            // Whatever it wrote is in the pipes by now and comes first.
-            if let Some(open) = self.wires.get_mut(&key).and_then(Wire::open) {
-                open.look_again();
+            // Whatever it wrote is in the pipes by now and comes first, within the limit of a turn.
+            for side in [Side::Input, Side::Stderr] {
+                let Some(wire) = self.wires.get_mut(&key) else {
+                    break;
+                };
+                if !*wire.queued(side) {
+                    wire.look_again(side);
+                    self.read(machines, now, key, side);
+                }
             }
-            self.read(machines, now, key, Side::Input);
-            self.read(machines, now, key, Side::Stderr);
             let Some(child) = self.children.get_mut(&number) else {
                 continue;
             };
@@ -536,7 +536,7 @@ impl EventLoop {
             Ok(Flushed::More) => self.mark_dirty(key),
             Err(error) if peer_stopped_reading(&error) && !open.told => {
                 // A server that refuses the handshake says why before it goes.
-                open.look_again();
+                wire.look_again(Side::Both);
                 self.mark_ready(key, Side::Both);
             }
             Err(error) if peer_stopped_reading(&error) => {

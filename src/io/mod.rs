@@ -85,6 +85,12 @@ enum Notice {
 /// Readiness events taken from the kernel at once; the rest come in the next turn.
 const EVENTS_MAX: usize = 256;
 
+/// The size of the read buffer, at most. A pipe of ours holds four of it.
+const READ_BYTES_MAX: usize = 256 * 1024;
+
+/// Turns in which stdin is still read after our parent has ended; more than a pipe can hold.
+const LAST_READS_MAX: u32 = 16;
+
 /// Tokens below this are the loop's own.
 const FIRST_TOKEN: usize = 16;
 const WAKER: Token = Token(0);
@@ -132,7 +138,8 @@ pub struct EventLoop {
     host: Option<Key>,
     host_taken: bool,
     parent: Option<OwnedFd>,
-    parent_ended: bool,
+    /// Our parent has ended: in how many turns stdin is still read.
+    last_reads: Option<u32>,
     signals: Option<HostSignals>,
     signals_seen: VecDeque<HostSignal>,
 }
@@ -150,7 +157,7 @@ impl EventLoop {
             events: Events::with_capacity(EVENTS_MAX),
             clock: SystemClock::new(),
             turn_bytes_max: limits.turn_bytes_max,
-            buffer: vec![0; limits.turn_bytes_max],
+            buffer: vec![0; limits.turn_bytes_max.min(READ_BYTES_MAX)],
             wires: BTreeMap::new(),
             sources: BTreeMap::new(),
             last_token: FIRST_TOKEN,
@@ -170,7 +177,7 @@ impl EventLoop {
             host: None,
             host_taken: false,
             parent: None,
-            parent_ended: false,
+            last_reads: None,
             signals: None,
             signals_seen: VecDeque::new(),
         })
@@ -265,7 +272,7 @@ impl EventLoop {
     }
 
     /// From now on the end of our parent process is the end of stdin, even when another process still
-    /// holds the pipe open. Does nothing for an orphan (parent 1), and on systems without pidfds.
+    /// holds the pipe open. (A file as stdin ends by itself.) Does nothing for an orphan (parent 1), and on systems without pidfds.
     ///
     /// # Errors
     /// When the system has no descriptors left.
@@ -284,7 +291,9 @@ impl EventLoop {
         self.poll.registry().register(source, PARENT, interest)?;
         self.parent = Some(pidfd);
         // It may have ended before the pidfd was there; the number was a stranger's then.
-        self.parent_ended = rustix::process::getppid() != Some(parent);
+        if rustix::process::getppid() != Some(parent) {
+            self.last_reads = Some(LAST_READS_MAX);
+        }
         Ok(())
     }
 

@@ -301,7 +301,8 @@ impl EventLoop {
     }
 
     pub(super) fn insert(&mut self, key: Key, label: String, state: State) {
-        self.wires.insert(key, Wire::new(label, state));
+        let before = self.wires.insert(key, Wire::new(label, state));
+        debug_assert!(before.is_none(), "wire {key:?} is used twice");
     }
 
     /// Lets go of the wire; nothing of it is told any more.

@@ -122,6 +122,13 @@ impl Wire {
         }
     }
 
+    /// Doubts what the poll has said so far of `side`: the next read finds out.
+    pub(super) fn look_again(&mut self, side: Side) {
+        if let Some(descriptor) = self.open().and_then(|open| open.side(side)) {
+            descriptor.readable = true;
+        }
+    }
+
     pub(super) fn open(&mut self) -> Option<&mut Open> {
         match &mut self.state {
             State::Open(open) => Some(open),
@@ -191,11 +198,9 @@ impl Open {
         }
     }
 
-    /// Doubts what the poll has said so far: the next read finds out.
-    pub(super) fn look_again(&mut self) {
-        for descriptor in [&mut self.input, &mut self.stderr].into_iter().flatten() {
-            descriptor.readable = true;
-        }
+    /// Whether its input is still open and may keep us waiting.
+    pub(super) fn waits_for_input(&self) -> bool {
+        self.read_open && self.input.as_ref().is_some_and(|d| !d.always_ready())
     }
 
     /// Reads once from `side` into `into`.

@@ -287,6 +287,23 @@ fn nothing_is_heard_of_a_closed_wire() {
 }
 
 #[test]
+#[cfg(not(feature = "tls"))]
+fn without_the_feature_tls_says_so() {
+    let mut world = World::new(Probe::new());
+    world.probe.open(
+        1,
+        OpenSpec::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: 1,
+            tls: Some(drawspan::link::TlsSpec::default()),
+        },
+    );
+    world.until("the fault", |p| p.fault(1).is_some());
+    let words = ["127.0.0.1:1", "built without the feature tls"];
+    assert_fault(world.probe.fault(1), FaultKind::Tls, &words);
+}
+
+#[test]
 fn what_nobody_reads_is_dropped_with_word_of_it() {
     let mut world = World::new(Probe::new());
     let peer = world.adopt(1);
