@@ -56,7 +56,11 @@ fn end(fd: impl AsFd, access: OFlags, anew: &str) -> io::Result<End> {
     let own = |fd: &dyn AsFd| rustix::io::fcntl_dupfd_cloexec(fd.as_fd(), 3);
     match kind {
         FileType::Fifo | FileType::CharacterDevice => {
-            let packets = rustix::fs::fcntl_getfl(&fd)?.intersects(packet_mode());
+            let flags = rustix::fs::fcntl_getfl(&fd)?;
+            let packets = flags.intersects(packet_mode());
+            // Opened anew, the wrong end of a pipe would turn into the right one.
+            let mode = flags & OFlags::RWMODE;
+            let right = mode == OFlags::RDWR || mode == access;
             let short_read = if kind == FileType::Fifo && !packets {
                 ShortRead::Empties
             } else {
@@ -65,7 +69,8 @@ fn end(fd: impl AsFd, access: OFlags, anew: &str) -> io::Result<End> {
             if kind == FileType::Fifo {
                 enlarge(fd.as_fd());
             }
-            let (fd, manner) = match reopen(anew, access) {
+            let anew = if right { reopen(anew, access) } else { None };
+            let (fd, manner) = match anew {
                 Some(fd) => (fd, Manner::Own),
                 None => (own(&fd)?, Manner::Asked),
             };

@@ -233,6 +233,30 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_named_and_a_hole_is_never_bridged() {
+        let full = OpenOptions::new().write(true).open("/dev/full");
+        let mut journal = Journal {
+            file: full.expect("Linux has it"),
+            path: PathBuf::from("/dev/full"),
+            len: 0,
+            torn: false,
+        };
+        let fault = journal.append(b"x").expect_err("it is full");
+        assert_eq!(
+            fault.message,
+            "cannot write /dev/full: no space left on device"
+        );
+        // A device cannot be cut, so nothing more is appended to it.
+        let fault = journal.append(b"y").expect_err("a hole is in it");
+        assert!(
+            fault.message.contains("earlier record"),
+            "{}",
+            fault.message
+        );
+    }
+
+    #[test]
     fn a_store_that_cannot_be_made_names_its_path() {
         let error = Journal::open(Path::new("/dev/null/store")).expect_err("no directory");
         assert!(error.to_string().contains("/dev/null/store"), "{error}");

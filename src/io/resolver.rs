@@ -96,8 +96,11 @@ impl Resolver {
                 for job in queue {
                     let addresses = resolve(&job.host, job.port);
                     let key = job.key;
-                    if answer.send(Answer { key, addresses }).is_err() || waker.wake().is_err() {
+                    if answer.send(Answer { key, addresses }).is_err() {
                         return;
+                    }
+                    if let Err(error) = waker.wake() {
+                        log::warn!("an answer of the resolver waits: {}", words(&error));
                     }
                 }
             })?;

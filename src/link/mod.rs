@@ -17,7 +17,8 @@ use crate::ids::WireId;
 /// What happened on a wire.
 #[derive(Debug)]
 pub enum IoEvent<'a> {
-    /// The wire is open: connected (TLS included), or the child runs.
+    /// The wire is open: connected (TLS included), or the child runs. Comes before anything else of the
+    /// wire. What was written before it leaves after it.
     Opened,
     /// Bytes arrived. Never empty; never more than `turn_bytes_max` a turn.
     Bytes(&'a [u8]),
@@ -25,11 +26,13 @@ pub enum IoEvent<'a> {
     StderrBytes(&'a [u8]),
     /// The peer will send no more. Everything before it was delivered.
     Eof,
-    /// The peer takes no more (broken pipe, reset). What was pending is lost.
+    /// The peer takes no more (broken pipe, reset). What was pending is dropped, and so is what is
+    /// flushed later. A pipe tells this without a write; the other direction goes on.
     WriteClosed,
     /// Everything that was pending has been handed to the operating system.
     Drained,
-    /// A child ended. Bytes of its output may still follow; see [`IoEvent::Eof`].
+    /// A child ended. Bytes of its output may still follow; see [`IoEvent::Eof`]. Until
+    /// [`IoRequest::Close`] its group can still be signalled.
     Exited(ExitReport),
     /// The wire could not be opened, or broke. Nothing follows.
     Failed(IoFault),
@@ -90,11 +93,13 @@ pub enum IoRequest {
     Open(WireId, OpenSpec),
     /// Bytes wait in [`Driven::outgoing`] of this wire.
     Flush(WireId),
-    /// Stop (true) or resume (false) reading from this wire.
+    /// Stop (true) or resume (false) reading from this wire. A child's stderr is read all the same.
     PauseReads(WireId, bool),
-    /// Send what is pending, then end our direction (a child's stdin, a socket's write side).
+    /// Send what is pending, then end our direction (a child's stdin, a socket's write side). What is
+    /// flushed later is dropped.
     CloseWrite(WireId),
-    /// Let go of the wire at once. No event follows. A child's group is not signalled by this.
+    /// Let go of the wire at once. No event follows. A child's group is not signalled by this; the child
+    /// is reaped when it ends, and killed with its group when the loop is dropped.
     Close(WireId),
     /// Signal the process group of a child.
     Signal(WireId, Signal),
@@ -177,7 +182,8 @@ pub trait Driven {
         None
     }
 
-    /// The journal could not be written.
+    /// The journal could not be written. Told before anything is flushed; of the records appended since
+    /// the machine was last drained, the one that failed and all after it are not in the file.
     fn handle_journal_fault(&mut self, now: Now, fault: IoFault) {
         let _ = (now, fault);
     }

@@ -43,6 +43,38 @@ fn a_megabyte_through_cat_both_ways_at_once() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_steady_exchange_costs_one_wait_one_read_and_one_write() {
+    const ROUNDS: usize = 500;
+    let mut world = run(child("cat", &[]));
+    world.probe.send(1, b"warm up");
+    world.until("the echo", |p| p.bytes(1).len() == 7);
+    world.probe.wire(1).bytes.clear();
+    let (turns, before) = (world.probe.turns, calls());
+    for round in 1..=ROUNDS {
+        world.probe.send(1, &[b'x'; 64]);
+        world.until("the echo", |p| p.bytes(1).len() == 64 * round);
+    }
+    let (reads, writes) = calls();
+    let turns = world.probe.turns - turns;
+    // Reading the counters is a few reads by itself. A turn that begins with a write does not sleep.
+    assert!(reads - before.0 <= ROUNDS + 8, "{} reads", reads - before.0);
+    assert_eq!(writes - before.1, ROUNDS, "writes");
+    assert!(turns as usize <= 2 * ROUNDS, "{turns} turns");
+}
+
+/// The calls of read and write that this thread has made. Linux: proc(5), `io`.
+#[cfg(target_os = "linux")]
+fn calls() -> (usize, usize) {
+    let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    let field = |name| {
+        let line = io.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    (field("syscr:"), field("syscw:"))
+}
+
+#[test]
 fn output_comes_before_the_exit_code() {
     let mut world = run(shell("echo out; echo err >&2; exit 7"));
     world.until("the exit", |p| p.exit(1).is_some());

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use drawspan::clock::Deadline;
 use drawspan::ids::WireId;
+use drawspan::io::journal::Journal;
 use drawspan::link::{FaultKind, IoRequest, OpenSpec};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
@@ -41,6 +42,7 @@ fn helper() {
     match mode.as_str() {
         "starve" => starve(),
         "signals" => signals(),
+        "small-disk" => small_disk(),
         "orphan" => echo(true),
         _ => echo(false),
     }
@@ -80,10 +82,11 @@ fn signals() {
 /// Runs out of descriptors while ten clients want to connect.
 fn starve() {
     const CLIENTS: u32 = 10;
+    const FREE: usize = 4;
     let mut world = World::new(Probe::new());
     world.probe.accepts = CLIENTS;
     let port = world.listen("127.0.0.1");
-    let spare: Vec<OwnedFd> = (0..4)
+    let spare: Vec<OwnedFd> = (0..FREE)
         .map(|_| rustix::io::dup(std::io::stderr()).unwrap())
         .collect();
     let highest = std::os::fd::AsRawFd::as_raw_fd(spare.last().unwrap());
@@ -100,7 +103,7 @@ fn starve() {
     say(&format!("port {port}"));
 
     // All that fit are in, then the loop rests; three pauses are far from one turn a microsecond.
-    world.until("the first clients", |p| p.accepted.len() >= 3);
+    world.until("the first clients", |p| p.accepted.len() == FREE);
     world.probe.open(50, shell("true"));
     world.probe.open(51, tcp("127.0.0.1", port));
     world.until("both faults", |p| {
@@ -125,6 +128,29 @@ fn starve() {
         closed += 1;
     }
     say("story: all served");
+}
+
+/// Writes a journal where ten bytes fit.
+fn small_disk() {
+    let dir = std::env::temp_dir().join(format!("drawspan-os-full-{}", std::process::id()));
+    let (mut journal, _) = Journal::open(&dir).unwrap();
+    let limit = Some(10);
+    setrlimit(
+        Resource::Fsize,
+        Rlimit {
+            current: limit,
+            maximum: limit,
+        },
+    )
+    .unwrap();
+    journal.append(b"first\n").unwrap();
+    let fault = journal.append(b"too long\n").unwrap_err();
+    journal.append(b"ok\n").unwrap();
+    drop(journal);
+    let (_, found) = Journal::open(&dir).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(found, b"first\nok\n");
+    say(&format!("story: {}", fault.message));
 }
 
 #[expect(clippy::print_stderr, reason = "the helper's report to its test")]
@@ -369,6 +395,14 @@ fn without_descriptors_the_loop_rests_and_recovers() {
     drop(stderr);
     assert_eq!(story(&mut child), "all served");
     drop(clients);
+}
+
+#[test]
+fn a_record_that_does_not_fit_leaves_no_trace() {
+    let script = r#"trap "" XFSZ; exec "$@""#;
+    let mut child = helper_in_shell(script, "small-disk").spawn().unwrap();
+    let story = story(&mut child);
+    assert!(story.ends_with("journal: file too large"), "{story}");
 }
 
 #[test]
