@@ -1,8 +1,8 @@
 //! The real event loop against the real operating system: sockets, pipes, programs, descriptors.
 //!
-//! No test sleeps; each waits for an event and gives up after [`probe::PATIENCE`]. Two need a program
-//! that is not part of this crate's build: `openssl` (certificates and a server) and `script` (a
-//! terminal). `DRAWSPAN_SKIP_PEERS=1` leaves those two out, with a line on stderr.
+//! No test sleeps; each waits for an event and gives up after [`probe::PATIENCE`]. Two need a
+//! program that is not part of this crate's build: `openssl` (certificates and a server) and
+//! `script` (a terminal). `DRAWSPAN_SKIP_PEERS=1` leaves those two out, with a line on stderr.
 #![cfg(unix)]
 #![allow(
     clippy::unwrap_used,

@@ -232,10 +232,10 @@ impl DemoClient {
     fn next_step(&mut self) {
         if let Some(line) = SCRIPT.get(self.step) {
             self.step += 1;
-            self.say(&line.replace("APPROVAL", &self.approval()));
             if self.step == 2 {
                 self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
             }
+            self.say(&line.replace("APPROVAL", &self.approval()));
         } else {
             self.io.push_back(IoRequest::Close(Self::WIRE));
         }

@@ -1,9 +1,9 @@
 //! Programs we start: spawn, exit, signal, reap.
 //!
-//! A child leads a process group of its own, so that what it starts can be signalled with it. Its exit is
-//! seen through a pidfd (Linux 5.3); elsewhere the loop asks on a tick. The exit is *read* first and
-//! *reaped* only when the wire is closed: until then its number, which is its group's number too, cannot
-//! be given to a stranger, and a signal to the group cannot hit one.
+//! A child leads a process group of its own, so that what it starts can be signalled with it. Its
+//! exit is seen through a pidfd (Linux 5.3); elsewhere the loop asks on a tick. The exit is *read*
+//! first and *reaped* only when the wire is closed: until then its number, which is its group's
+//! number too, cannot be given to a stranger, and a signal to the group cannot hit one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,7 +22,8 @@ use crate::secret::Quoted;
 pub(super) struct ChildProcess {
     child: Child,
     pid: Pid,
-    /// The wire it belongs to; `None` once that is closed, and then it is reaped as soon as it ends.
+    /// The wire it belongs to; `None` once that is closed, and then it is reaped as soon as it
+    /// ends.
     pub(super) wire: Option<Key>,
     /// Its exit was told to the machine.
     pub(super) exit_told: bool,
@@ -135,7 +136,8 @@ impl ChildProcess {
                 None => ExitReport::Code(status.exit_status().unwrap_or(0)),
             }),
             Ok(None) => None,
-            // Someone else reaped it (a handler of the embedding program): it is gone, code unknown.
+            // Someone else reaped it (a handler of the embedding program): it is gone, code
+            // unknown.
             Err(Errno::CHILD) => Some(ExitReport::Code(-1)),
             Err(_) => None,
         }

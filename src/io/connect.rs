@@ -16,8 +16,8 @@ use super::tls::TlsSession;
 use crate::link::{FaultKind, IoFault};
 use crate::secret::Quoted;
 
-/// How long one address may stay silent while there is another one to try. Long enough for a far host,
-/// short enough that a dead IPv6 route leaves most of `gateway_open_timeout` to IPv4.
+/// How long one address may stay silent while there is another one to try. Long enough for a far
+/// host, short enough that a dead IPv6 route leaves most of `gateway_open_timeout` to IPv4.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a TCP wire is to go.

@@ -3,8 +3,8 @@
 //! `SIGPIPE` is ignored, as Rust programs start: a write nobody reads is an error, not the end.
 //!
 //! `O_NONBLOCK` belongs to the open file description, which a descriptor we were given shares with
-//! whoever gave it to us: set there, a shell finds its terminal in non-blocking mode after we are gone.
-//! So there are four manners of going about it, one variant of [`Manner`] each.
+//! whoever gave it to us: set there, a shell finds its terminal in non-blocking mode after we are
+//! gone. So there are four manners of going about it, one variant of [`Manner`] each.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -21,15 +21,16 @@ pub(super) enum Manner {
     Own,
     /// A socket that others may hold too: each call says `MSG_DONTWAIT`.
     SharedSocket,
-    /// A blocking pipe or terminal that could not be opened anew (no `/proc`, another user's): one call
-    /// for each time the poll says ready, then the poll is asked again. A read of something readable
-    /// returns what is there; a write of [`ASKED_WRITE_BYTES`] to something writable fits.
+    /// A blocking pipe or terminal that could not be opened anew (no `/proc`, another user's): one
+    /// call for each time the poll says ready, then the poll is asked again. A read of something
+    /// readable returns what is there; a write of [`ASKED_WRITE_BYTES`] to something writable fits.
     Asked,
     /// A file or device that the poll refuses because it is always ready.
     AlwaysReady,
 }
 
-/// What the kernel promises to take from a writable pipe without blocking. POSIX: `PIPE_BUF` of Linux.
+/// What the kernel promises to take from a writable pipe without blocking. POSIX: `PIPE_BUF` of
+/// Linux.
 const ASKED_WRITE_BYTES: usize = 4_096;
 
 /// A descriptor, registered with the poll for as long as it lives in a wire.
@@ -39,11 +40,12 @@ pub(super) struct Descriptor {
     manner: Manner,
     interest: Interest,
     token: Token,
-    /// Whether a read that fills less than it could means that nothing is left. Holds for byte streams
-    /// in the kernel's memory; not for terminals (a line a read) and packet-wise descriptors.
+    /// Whether a read that fills less than it could means that nothing is left. Holds for byte
+    /// streams in the kernel's memory; not for terminals (a line a read) and packet-wise
+    /// descriptors.
     short_read_empties: bool,
-    /// The poll has seen the peer's end: a short read no longer stands for "nothing left", because no
-    /// further edge announces the end.
+    /// The poll has seen the peer's end: a short read no longer stands for "nothing left", because
+    /// no further edge announces the end.
     peer_done: bool,
     /// A read may find something.
     pub(super) readable: bool,
@@ -118,8 +120,8 @@ impl Descriptor {
         self.peer_done |= broken;
     }
 
-    /// Reads once; `Ok(0)` is the end. `WouldBlock` clears `readable`, and so does a short read where
-    /// it can.
+    /// Reads once; `Ok(0)` is the end. `WouldBlock` clears `readable`, and so does a short read
+    /// where it can.
     pub(super) fn read(&mut self, registry: &Registry, into: &mut [u8]) -> io::Result<usize> {
         let asked = into.len();
         let fd = &self.fd;

@@ -1,7 +1,7 @@
 //! Our own stdin and stdout.
 //!
-//! Whoever started us may share both with others (a shell, its terminal, a sibling in a pipeline), so
-//! their open file descriptions stay as they are:
+//! Whoever started us may share both with others (a shell, its terminal, a sibling in a pipeline),
+//! so their open file descriptions stay as they are:
 //!
 //! | what it is | how it is read or written |
 //! |---|---|
@@ -10,12 +10,13 @@
 //! | socket | `MSG_DONTWAIT` on each call |
 //! | regular file, `/dev/null`, `/dev/full` | directly, in bounded pieces |
 //!
-//! The last row needs no reader thread: epoll refuses such files because they have no wait queue, the
-//! kernel never makes anyone wait for a *peer* there, and a thread would only move the same disk access
-//! elsewhere. (A file on a dead network mount stalls us; it would stall the thread and the session too.)
+//! The last row needs no reader thread: epoll refuses such files because they have no wait queue,
+//! the kernel never makes anyone wait for a *peer* there, and a thread would only move the same
+//! disk access elsewhere. (A file on a dead network mount stalls us; it would stall the thread and
+//! the session too.)
 //!
-//! Descriptors 0 and 1 are then put on `/dev/null`. So closing the wire really closes it, and a stray
-//! print of some library cannot end up between two messages.
+//! Descriptors 0 and 1 are then put on `/dev/null`. So closing the wire really closes it, and a
+//! stray print of some library cannot end up between two messages.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,7 +36,8 @@ pub(super) struct End {
     pub(super) short_read: ShortRead,
 }
 
-/// What a pipe may hold, if the system lets us: a message of 256 KiB then takes one write and one read.
+/// What a pipe may hold, if the system lets us: a message of 256 KiB then takes one write and one
+/// read.
 #[cfg(target_os = "linux")]
 const PIPE_BYTES: usize = 1024 * 1024;
 

@@ -1,9 +1,9 @@
 //! The append-only file behind the embedded Gateway's store.
 //!
-//! A record is whole once [`Journal::append`] has returned: it is with the operating system then and
-//! survives the end of this process by any signal. (Not the loss of power: nothing is forced to the
-//! disk.) A record that was being written when the process ended may be cut off; whoever reads the bytes
-//! back decides that and cuts the file with [`Journal::truncate`].
+//! A record is whole once [`Journal::append`] has returned: it is with the operating system then
+//! and survives the end of this process by any signal. (Not the loss of power: nothing is forced to
+//! the disk.) A record that was being written when the process ended may be cut off; whoever reads
+//! the bytes back decides that and cuts the file with [`Journal::truncate`].
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -77,8 +77,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, making both when they are missing (readable by the owner only), and
-    /// returns it with the bytes it holds.
+    /// Opens the journal in `dir`, making both when they are missing (readable by the owner only),
+    /// and returns it with the bytes it holds.
     ///
     /// # Errors
     /// [`JournalError::InUse`] when another process has it open, else what the system refused.
@@ -126,8 +126,8 @@ impl Journal {
         Ok((journal, bytes))
     }
 
-    /// Cuts the file to its first `len` bytes; does nothing when it is not longer. For the torn record
-    /// at the end, before the first append.
+    /// Cuts the file to its first `len` bytes; does nothing when it is not longer. For the torn
+    /// record at the end, before the first append.
     ///
     /// # Errors
     /// When the system refuses.

@@ -2,15 +2,16 @@
 //!
 //! It drives machines that implement [`Driven`](crate::link::Driven). One turn is:
 //!
-//! 1. drain every machine's requests, then write what they left (the program may have spoken to them);
+//! 1. drain every machine's requests, then write what they left (the program may have spoken to
+//!    them);
 //! 2. wait for readiness, a deadline, a signal or another thread;
 //! 3. hear in this order: openings, bytes and ends, exits, due deadlines, and drain after each;
 //! 4. write once for every wire that has something to send.
 //!
-//! Readiness is edge-triggered: a descriptor is registered once and remembers what the poll said. A wire
-//! is read until it is dry or has had `turn_bytes_max`; then it waits in the ready list for the next
-//! turn, which does not sleep. A steady exchange costs one wait, one read and one write and allocates
-//! nothing.
+//! Readiness is edge-triggered: a descriptor is registered once and remembers what the poll said. A
+//! wire is read until it is dry or has had `turn_bytes_max`; then it waits in the ready list for
+//! the next turn, which does not sleep. A steady exchange costs one wait, one read and one write
+//! and allocates nothing.
 
 mod child;
 mod connect;
@@ -20,12 +21,14 @@ mod fault;
 mod host_stdio;
 pub mod identity_files;
 pub mod journal;
+mod opening;
 mod requests;
 mod resolver;
 mod signals;
 pub mod system;
 #[cfg_attr(not(feature = "tls"), path = "tls_absent.rs")]
 mod tls;
+mod transfer;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -97,12 +100,12 @@ const WAKER: Token = Token(0);
 const SIGNALS: Token = Token(1);
 const PARENT: Token = Token(2);
 
-/// How long the groups killed at the end may take to be reaped. They are gone at once unless a process
-/// hangs in the kernel, and then nobody can wait for it.
+/// How long the groups killed at the end may take to be reaped. They are gone at once unless a
+/// process hangs in the kernel, and then nobody can wait for it.
 const REAP_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The event loop. It knows machines by their place in the slice given to [`turn`](EventLoop::turn), so
-/// that order must not change while wires are open.
+/// The event loop. It knows machines by their place in the slice given to
+/// [`turn`](EventLoop::turn), so that order must not change while wires are open.
 ///
 /// Dropping it closes all wires, sends SIGKILL to the groups of all children and reaps them.
 pub struct EventLoop {
@@ -199,8 +202,8 @@ impl EventLoop {
         self.flush(machines, now);
     }
 
-    /// One turn; returns after the first thing that happened. Call it until the program is done, always
-    /// with the same machines in the same order.
+    /// One turn; returns after the first thing that happened. Call it until the program is done,
+    /// always with the same machines in the same order.
     ///
     /// # Errors
     /// When the poll itself fails, which no peer can cause.
@@ -222,8 +225,9 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Gives `stream` to the machine as an open wire. Without more it is simply there, as an accepted
-    /// connection is; a machine that asks to open this wire hears `Opened`, whatever it asked for.
+    /// Gives `stream` to the machine as an open wire. Without more it is simply there, as an
+    /// accepted connection is; a machine that asks to open this wire hears `Opened`, whatever it
+    /// asked for.
     ///
     /// # Errors
     /// When the stream cannot be put into the poll.
@@ -239,7 +243,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Gives the machine the file that its [`IoRequest::Append`](crate::link::IoRequest::Append)s go to.
+    /// Gives the machine the file that its [`IoRequest::Append`](crate::link::IoRequest::Append)s
+    /// go to.
     pub fn set_journal(&mut self, machine: usize, journal: Journal) {
         self.journals.insert(machine, journal);
     }
@@ -271,8 +276,9 @@ impl EventLoop {
         self.signals_seen.pop_front()
     }
 
-    /// From now on the end of our parent process is the end of stdin, even when another process still
-    /// holds the pipe open. (A file as stdin ends by itself.) Does nothing for an orphan (parent 1), and on systems without pidfds.
+    /// From now on the end of our parent process is the end of stdin, even when another process
+    /// still holds the pipe open. (A file as stdin ends by itself.) Does nothing for an orphan
+    /// (parent 1), and on systems without pidfds.
     ///
     /// # Errors
     /// When the system has no descriptors left.

@@ -12,7 +12,8 @@ use super::fault::words;
 use crate::link::{FaultKind, IoFault};
 use crate::secret::Quoted;
 
-/// Names that may wait for the resolver; the next one fails at once. A hub has a few dozen upstreams.
+/// Names that may wait for the resolver; the next one fails at once. A hub has a few dozen
+/// upstreams.
 const QUEUED_MAX: usize = 256;
 
 /// Addresses of one name that are tried; the rest are dropped. A name rarely has more than eight.

@@ -53,7 +53,8 @@ mod hooked {
     }
 }
 
-/// The signals our parent had us ignore, one bit each, bit 0 for signal 1. Linux: proc(5), `SigIgn`.
+/// The signals our parent had us ignore, one bit each, bit 0 for signal 1. Linux: proc(5),
+/// `SigIgn`.
 #[cfg(feature = "cli")]
 fn ignored_at_start() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -61,8 +61,8 @@ impl Default for OsEntropy {
 
 impl Entropy for OsEntropy {
     fn fill(&mut self, out: &mut [u8]) {
-        // A system without random bytes cannot make a key or an id that deserves the name: there is no
-        // weaker way to go on.
+        // A system without random bytes cannot make a key or an id that deserves the name: there is
+        // no weaker way to go on.
         self.0
             .fill(out)
             .expect("the operating system gives random bytes");

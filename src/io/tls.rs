@@ -1,7 +1,8 @@
 //! TLS towards a server, below the byte level of a wire (the only user of rustls).
 //!
 //! The session sits between a socket and the machine's bytes: the machine hears `Opened` after the
-//! handshake and never sees a record. TLS 1.2 and 1.3; HTTP/1.1 by ALPN. Source: RFC 8446, RFC 7301.
+//! handshake and never sees a record. TLS 1.2 and 1.3; HTTP/1.1 by ALPN. Source: RFC 8446, RFC
+//! 7301.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -21,8 +22,8 @@ use crate::codec::outbuf::OutBuf;
 use crate::link::{FaultKind, IoFault, TlsSpec};
 use crate::secret::Quoted;
 
-/// Client configurations by the file of extra authorities; each keeps the tickets for resumption. Made
-/// anew when the file has changed.
+/// Client configurations by the file of extra authorities; each keeps the tickets for resumption.
+/// Made anew when the file has changed.
 #[derive(Debug, Default)]
 pub(super) struct TlsConfigs {
     made: BTreeMap<Option<PathBuf>, (Option<SystemTime>, Arc<ClientConfig>)>,

@@ -1,4 +1,5 @@
-//! A wire: what the loop keeps for one [`WireId`](crate::ids::WireId), and how bytes pass through it.
+//! A wire: what the loop keeps for one [`WireId`](crate::ids::WireId), and how bytes pass through
+//! it.
 //!
 //! | state      | input                    | next       | the machine hears            |
 //! |------------|--------------------------|------------|------------------------------|
@@ -19,8 +20,10 @@ use rustix::io::Errno;
 
 use super::connect::{Connecting, Listening, Target};
 use super::descriptor::Descriptor;
+use super::fault::{exhausted, fault, words};
 use super::tls::TlsSession;
 use crate::codec::outbuf::OutBuf;
+use crate::link::{FaultKind, IoFault};
 
 /// One wire of one machine.
 #[derive(Debug)]
@@ -135,6 +138,63 @@ impl Wire {
             State::Resolving(_) | State::Connecting(_) | State::Listening(_) => None,
         }
     }
+
+    /// Takes up what the poll says of one side. Returns whether to read and whether to write.
+    pub(super) fn note(&mut self, event: &mio::event::Event, side: Side) -> (bool, bool) {
+        let paused = self.paused;
+        match &mut self.state {
+            State::Resolving(_) => (false, false),
+            State::Listening(_) => (true, false),
+            State::Connecting(connecting) => {
+                connecting.socket.note(event);
+                (true, false)
+            }
+            State::Open(open) => {
+                let waits = open.undrained || !open.told || self.close_write;
+                let waits = waits || open.tls.as_ref().is_some_and(|tls| tls.wants_write());
+                let Some(descriptor) = open.side(side) else {
+                    return (false, false);
+                };
+                descriptor.note(event);
+                let (readable, writable) = (descriptor.readable, descriptor.writable);
+                if side == Side::Output && event.is_write_closed() {
+                    open.output_hung = true;
+                    return (false, open.write_open);
+                }
+                let read = match side {
+                    Side::Output => false,
+                    Side::Stderr => readable,
+                    Side::Both | Side::Input => readable && !(paused && open.told),
+                };
+                (read, writable && waits)
+            }
+        }
+    }
+
+    pub(super) fn is_connecting(&self) -> bool {
+        matches!(self.state, State::Connecting(_))
+    }
+
+    pub(super) fn has_next_address(&self) -> bool {
+        matches!(&self.state, State::Connecting(connecting) if connecting.has_next())
+    }
+
+    /// The fault of an open wire, or of its TLS handshake.
+    pub(super) fn broken(&self, what: &str, error: &io::Error) -> IoFault {
+        let shaking = matches!(&self.state, State::Open(open) if open.tls.is_some() && !open.told);
+        if shaking && !exhausted(error) {
+            IoFault {
+                kind: FaultKind::Tls,
+                message: format!(
+                    "cannot connect to {} with TLS: {}",
+                    self.label,
+                    words(error)
+                ),
+            }
+        } else {
+            fault(FaultKind::Broken, what, error)
+        }
+    }
 }
 
 impl Open {
@@ -167,8 +227,8 @@ impl Open {
         }
     }
 
-    /// Whether it waits for the machine to hear `Opened`, with nothing to do in between. (A TLS handshake
-    /// has something to do.)
+    /// Whether it waits for the machine to hear `Opened`, with nothing to do in between. (A TLS
+    /// handshake has something to do.)
     pub(super) fn awaits_notice(&self) -> bool {
         !self.told && self.tls.is_none()
     }

@@ -400,7 +400,11 @@ fn what_the_gateway_asks_in_its_own_name_is_seen_by_every_device() {
     let mut world = World::new();
     let (bridge, asker) = (world.join(1), world.join(2));
     world.ask(asker, "exec.approval.request", exec("a", json!({})));
-    assert_eq!(world.events(bridge, "exec.approval.requested").len(), 0, "another device");
+    assert_eq!(
+        world.events(bridge, "exec.approval.requested").len(),
+        0,
+        "another device"
+    );
     world.ask(asker, "drawspan.ask", exec("b", json!({})));
     let seen = world.events(bridge, "exec.approval.requested");
     assert_eq!(seen.len(), 1);

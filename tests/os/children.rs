@@ -57,7 +57,8 @@ fn a_steady_exchange_costs_one_wait_one_read_and_one_write() {
     }
     let (reads, writes) = calls();
     let turns = world.probe.turns - turns;
-    // Reading the counters is a few reads by itself. A turn that begins with a write does not sleep.
+    // Reading the counters is a few reads by itself. A turn that begins with a write does not
+    // sleep.
     assert!(reads - before.0 <= ROUNDS + 8, "{} reads", reads - before.0);
     assert_eq!(writes - before.1, ROUNDS, "writes");
     assert!(turns as usize <= 2 * ROUNDS, "{turns} turns");

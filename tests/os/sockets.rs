@@ -219,7 +219,8 @@ fn a_paused_wire_is_silent_and_forgets_nothing() {
     let mut other = world.adopt(2);
     world.probe.ask(IoRequest::PauseReads(WireId(1), true));
     paused.write_all(b"held").unwrap();
-    // The second wire's bytes were sent later: once they are here, the poll has spoken of the first.
+    // The second wire's bytes were sent later: once they are here, the poll has spoken of the
+    // first.
     for round in 1..=3 {
         other.write_all(b"x").unwrap();
         world.until("the other wire", |p| p.bytes(2).len() == round);

@@ -1,8 +1,8 @@
 //! Our own stdin and stdout, and what else needs a process of its own.
 //!
-//! The tests run this test program again with only [`helper`] in it. The harness of that run prints a few
-//! lines of its own to stdout before the helper takes it over; [`MARK`] tells where they end. What
-//! the helper heard it says on stderr.
+//! The tests run this test program again with only [`helper`] in it. The harness of that run prints
+//! a few lines of its own to stdout before the helper takes it over; [`MARK`] tells where they end.
+//! What the helper heard it says on stderr.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,0 +1,345 @@
+//! Wires on their way to being open, and listeners.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Token};
+
+use super::connect::{ATTEMPT_TIMEOUT, Connecting, Listening, Target, register};
+use super::descriptor::{Descriptor, Manner, ShortRead};
+use super::fault::{fault, words};
+use super::wire::{Open, Side, State, Wire};
+use super::{Alarm, EventLoop, Key, Notice, Source, child, connect, host_stdio, resolver};
+use crate::clock::Now;
+use crate::link::{ChildSpec, Driven, FaultKind, IoFault, OpenSpec, TlsSpec};
+
+/// How long a listener rests when the descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections taken from one listener in one turn before the others get theirs.
+const ACCEPTS_PER_TURN: usize = 64;
+
+impl EventLoop {
+    pub(super) fn open(&mut self, key: Key, now: Now, spec: OpenSpec) {
+        if let Some(wire) = self.wires.get_mut(&key) {
+            // An adopted stream; for any other wire the machine has already heard how it stands.
+            if wire.open().is_some_and(|open| open.told) {
+                self.notices.push_back((key, Notice::Opened));
+            }
+            return;
+        }
+        let opened = match spec {
+            OpenSpec::HostStdio => self.open_host(key),
+            OpenSpec::Tcp { host, port, tls } => self.open_tcp(key, now, host, port, tls),
+            OpenSpec::Listen { host, port } => self.open_listener(key, &host, port),
+            OpenSpec::Child(spec) => self.open_child(key, now, &spec),
+        };
+        if let Err(fault) = opened {
+            self.fail_later(key, fault);
+        }
+    }
+
+    /// The wire is gone; the machine hears it in the next turn.
+    fn fail_later(&mut self, key: Key, fault: IoFault) {
+        self.take_apart(key);
+        self.notices.push_back((key, Notice::Failed(fault)));
+    }
+
+    fn open_host(&mut self, key: Key) -> Result<(), IoFault> {
+        let fault = |why: String| IoFault {
+            kind: FaultKind::Exhausted,
+            message: format!("cannot use stdin and stdout: {why}"),
+        };
+        if self.host_taken {
+            return Err(fault("they are in use".to_owned()));
+        }
+        let (input, output) = host_stdio::take().map_err(|e| fault(super::fault::words(&e)))?;
+        self.host_taken = true;
+
+        let mut register = |end: host_stdio::End, side, interest| {
+            let token = self.token(Source::Wire(key, side));
+            let registry = self.poll.registry();
+            Descriptor::register(
+                registry,
+                token,
+                end.fd,
+                end.manner,
+                end.short_read,
+                interest,
+            )
+            .map_err(|e| fault(super::fault::words(&e)))
+        };
+        let input = register(input, Side::Input, Interest::READABLE)?;
+        let output = register(output, Side::Output, Interest::WRITABLE)?;
+        let mut open = Open::pair(input, Some(output), None);
+        open.told = false;
+        self.insert(
+            key,
+            "stdin and stdout".to_owned(),
+            State::Open(Box::new(open)),
+        );
+        self.notices.push_back((key, Notice::Opened));
+        self.host = Some(key);
+        Ok(())
+    }
+
+    fn open_tcp(
+        &mut self,
+        key: Key,
+        now: Now,
+        host: String,
+        port: u16,
+        tls: Option<TlsSpec>,
+    ) -> Result<(), IoFault> {
+        let label = connect::label(&host, port);
+        let session = match tls {
+            Some(spec) => Some(Box::new(self.tls.session(&spec, &host, &label)?)),
+            None => None,
+        };
+        let target = Target {
+            host,
+            port,
+            tls: session,
+        };
+        match resolver::literal(&target.host, port) {
+            Some(address) => self.connect(key, now, target, vec![address]),
+            None => {
+                self.resolver.ask(key, &target.host, port)?;
+                self.insert(key, label, State::Resolving(target));
+                Ok(())
+            }
+        }
+    }
+
+    fn connect(
+        &mut self,
+        key: Key,
+        now: Now,
+        target: Target,
+        addresses: Vec<std::net::SocketAddr>,
+    ) -> Result<(), IoFault> {
+        let label = target.label();
+        let token = self.token(Source::Wire(key, Side::Both));
+        let started = Connecting::start(self.poll.registry(), token, target, addresses);
+        let connecting = started.inspect_err(|_| self.forget(token))?;
+        if connecting.has_next() {
+            let until = now.after(ATTEMPT_TIMEOUT);
+            self.alarms.insert((until, Alarm::Connect(key)));
+        }
+        self.insert(key, label, State::Connecting(Box::new(connecting)));
+        Ok(())
+    }
+
+    fn open_listener(&mut self, key: Key, host: &str, port: u16) -> Result<(), IoFault> {
+        let token = self.token(Source::Wire(key, Side::Both));
+        let bound = Listening::bind(self.poll.registry(), token, host, port);
+        let listening = bound.inspect_err(|_| self.forget(token))?;
+        self.insert(key, connect::label(host, port), State::Listening(listening));
+        Ok(())
+    }
+
+    fn open_child(&mut self, key: Key, now: Now, spec: &ChildSpec) -> Result<(), IoFault> {
+        let (child, pipes) = child::spawn(key, spec)?;
+        let number = self.watch_child(now, child);
+        let mut register = |fd, side, interest| {
+            let token = self.token(Source::Wire(key, side));
+            let (manner, short) = (Manner::Own, ShortRead::Empties);
+            Descriptor::register(self.poll.registry(), token, fd, manner, short, interest)
+        };
+        let registered = register(pipes.stdout, Side::Input, Interest::READABLE).and_then(|out| {
+            let stdin = register(pipes.stdin, Side::Output, Interest::WRITABLE)?;
+            let stderr = register(pipes.stderr, Side::Stderr, Interest::READABLE)?;
+            Ok(Open::pair(out, Some(stdin), Some(stderr)))
+        });
+        let mut open = registered.map_err(|e| {
+            if let Some(child) = self.children.get(&number) {
+                child.signal(crate::link::Signal::Kill);
+            }
+            self.abandon(number);
+            let what = format!("cannot start {}", child::label(spec));
+            super::fault::fault(FaultKind::Exhausted, &what, &e)
+        })?;
+        open.child = Some(number);
+        open.told = false;
+        self.insert(key, child::label(spec), State::Open(Box::new(open)));
+        self.notices.push_back((key, Notice::Opened));
+        Ok(())
+    }
+
+    /// Puts the child's exit into the poll, or on a tick.
+    fn watch_child(&mut self, now: Now, mut child: child::ChildProcess) -> usize {
+        self.last_token += 1;
+        let number = self.last_token;
+        if let Some(pidfd) = &child.pidfd {
+            let source = &mut SourceFd(&pidfd.as_raw_fd());
+            let registry = self.poll.registry();
+            match registry.register(source, Token(number), Interest::READABLE) {
+                Ok(()) => {
+                    self.sources.insert(number, Source::Child(number));
+                }
+                Err(_) => child.pidfd = None,
+            }
+        }
+        self.children.insert(number, child);
+        self.tick_child(now, number);
+        number
+    }
+
+    pub(super) fn take_answers(&mut self, now: Now) {
+        while let Some(answer) = self.resolver.poll() {
+            let key = answer.key;
+            // A wire that was closed meanwhile has no use for it.
+            let Some(wire) = self.wires.remove(&key) else {
+                continue;
+            };
+            let State::Resolving(target) = wire.state else {
+                self.wires.insert(key, wire);
+                continue;
+            };
+            let connected = answer
+                .addresses
+                .and_then(|addresses| self.connect(key, now, target, addresses));
+            match connected {
+                Ok(()) => self.keep_wishes(key, wire.paused, wire.close_write),
+                Err(fault) => self.fail_later(key, fault),
+            }
+        }
+    }
+
+    /// What the machine asked of the wire before it was open.
+    fn keep_wishes(&mut self, key: Key, paused: bool, close_write: bool) {
+        if let Some(wire) = self.wires.get_mut(&key) {
+            wire.paused = paused;
+            wire.close_write = close_write;
+        }
+    }
+
+    /// A connection attempt may be decided.
+    pub(super) fn progress(&mut self, key: Key, now: Now) {
+        let Some(Wire {
+            state: State::Connecting(connecting),
+            ..
+        }) = self.wires.get(&key)
+        else {
+            return;
+        };
+        match connecting.outcome() {
+            None => {}
+            Some(Ok(())) => self.connected(key),
+            Some(Err(error)) => self.next_address(key, now, error),
+        }
+    }
+
+    pub(super) fn next_address(&mut self, key: Key, now: Now, error: io::Error) {
+        let token = self.token(Source::Wire(key, Side::Both));
+        let Some(Wire {
+            state: State::Connecting(connecting),
+            ..
+        }) = self.wires.get_mut(&key)
+        else {
+            return;
+        };
+        let old = connecting.socket.token();
+        match connecting.next(self.poll.registry(), token, error) {
+            Ok(()) => {
+                self.forget(old);
+                self.alarms
+                    .retain(|(_, alarm)| *alarm != Alarm::Connect(key));
+                if self.wires.get(&key).is_some_and(Wire::has_next_address) {
+                    let until = now.after(ATTEMPT_TIMEOUT);
+                    self.alarms.insert((until, Alarm::Connect(key)));
+                }
+            }
+            Err(fault) => {
+                self.forget(token);
+                self.fail_later(key, fault);
+            }
+        }
+    }
+
+    fn connected(&mut self, key: Key) {
+        self.alarms
+            .retain(|(_, alarm)| *alarm != Alarm::Connect(key));
+        let Some(wire) = self.wires.remove(&key) else {
+            return;
+        };
+        let State::Connecting(connecting) = wire.state else {
+            self.wires.insert(key, wire);
+            return;
+        };
+        let mut open = Open::duplex(connecting.socket);
+        open.tls = connecting.target.tls;
+        open.told = false;
+        if open.tls.is_none() {
+            self.notices.push_back((key, Notice::Opened));
+        }
+        self.insert(key, wire.label, State::Open(Box::new(open)));
+        self.keep_wishes(key, wire.paused, wire.close_write);
+        // Either starts a TLS handshake; without TLS both wait for the notice.
+        self.mark_dirty(key);
+        self.mark_ready(key, Side::Both);
+    }
+
+    pub(super) fn accept(&mut self, machines: &mut [&mut dyn Driven], now: Now, key: Key) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(Wire {
+                state: State::Listening(listening),
+                ..
+            }) = self.wires.get(&key)
+            else {
+                return;
+            };
+            match listening.listener.accept() {
+                Ok((stream, peer)) => {
+                    let peer = peer.to_string();
+                    let Some(machine) = machines.get_mut(key.machine) else {
+                        return;
+                    };
+                    if let Some(wire) = machine.handle_accept(now, key.wire, &peer) {
+                        let accepted = Key { wire, ..key };
+                        self.take_accepted(accepted, stream.into(), peer);
+                    }
+                    self.drain(machines, key.machine, now);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
+                Err(e) => {
+                    // The connection still waits, and no edge will speak of it again. Reasons that
+                    // belong to one connection (the peer's network is gone) pass with the pause,
+                    // too.
+                    log::warn!(
+                        "accepting again in {} ms: {}",
+                        ACCEPT_PAUSE.as_millis(),
+                        words(&e)
+                    );
+                    let at = now.after(ACCEPT_PAUSE);
+                    self.alarms.insert((at, Alarm::Accept(key)));
+                    return;
+                }
+            }
+        }
+        self.mark_ready(key, Side::Both);
+    }
+
+    fn take_accepted(&mut self, key: Key, fd: std::os::fd::OwnedFd, peer: String) {
+        let token = self.token(Source::Wire(key, Side::Both));
+        match register(self.poll.registry(), token, fd) {
+            Ok(socket) => {
+                let open = Open::duplex(socket);
+                self.insert(key, peer, State::Open(Box::new(open)));
+            }
+            Err(error) => {
+                self.forget(token);
+                let what = format!("connection from {peer}");
+                let fault = fault(FaultKind::Exhausted, &what, &error);
+                self.notices.push_back((key, Notice::Failed(fault)));
+            }
+        }
+    }
+}
