@@ -7,17 +7,21 @@
     reason = "each test binary uses its own part of it"
 )]
 
+pub mod pattern;
+pub mod player;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use drawspan::bridge::ChannelMode;
 use drawspan::clock::{Now, Uptime};
 use drawspan::entropy::{Entropy, Seeded};
+use drawspan::gate::Verdict;
 use drawspan::gateway::endpoint::Credentials;
-use drawspan::gateway::identity::DeviceIdentity;
+use drawspan::gateway::identity::{DeviceIdentity, StoredToken};
 use drawspan::gateway::session::SessionConfig;
 use drawspan::hub::{GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome};
-use drawspan::ids::WireId;
+use drawspan::ids::{CallId, WireId};
 use drawspan::limits::Limits;
 use drawspan::link::websocket::{ConnectSpec, WebSocketLink, WsLinkEvent};
 use drawspan::link::{
@@ -47,6 +51,10 @@ pub struct Setup {
     /// Whether the Gateway accepts connections at the start.
     pub gateway_up: bool,
     pub token: Option<&'static str>,
+    pub password: Option<&'static str>,
+    /// What the Gateway gave this device earlier.
+    pub stored_token: Option<&'static str>,
+    pub verbose: bool,
 }
 
 impl Default for Setup {
@@ -59,8 +67,15 @@ impl Default for Setup {
             seed: 1,
             gateway_up: true,
             token: Some("TOKEN"),
+            password: None,
+            stored_token: None,
+            verbose: false,
         }
     }
+}
+
+fn secret(text: &str) -> Secret<String> {
+    Secret::new(text.to_owned())
 }
 
 /// One direction of a wire: chunks under way, with the moment of their arrival.
@@ -173,16 +188,21 @@ impl World {
                     loopback: true,
                     identity: DeviceIdentity::generate(&mut Seeded::new(setup.seed ^ 0x5eed)),
                     credentials: Credentials {
-                        token: setup.token.map(|token| Secret::new(token.to_owned())),
-                        password: None,
+                        token: setup.token.map(secret),
+                        password: setup.password.map(secret),
                     },
-                    stored_token: None,
+                    stored_token: setup.stored_token.map(|token| StoredToken {
+                        token: secret(token),
+                        role: "operator".to_owned(),
+                        scopes: Vec::new(),
+                        updated_at_ms: EPOCH_MS - 1,
+                    }),
                     platform: "linux",
                     limits: setup.limits.clone(),
                 },
             },
             channel_mode: setup.mode,
-            verbose: false,
+            verbose: setup.verbose,
             policy: setup.policy,
             tap: false,
             limits: setup.limits,
@@ -250,6 +270,12 @@ impl World {
         if let Some(wire) = self.client_wire {
             self.hub.handle_io(self.now, wire, IoEvent::WriteClosed);
         }
+        self.settle();
+    }
+
+    /// A person decides about a call that the hub asked about.
+    pub fn person_answers(&mut self, call: CallId, verdict: Verdict) {
+        self.hub.resolve_gate(self.now, call, verdict);
         self.settle();
     }
 
@@ -334,7 +360,9 @@ impl World {
 
     fn move_to(&mut self, at: Uptime) {
         let at = at.max(self.now.up);
-        let passed = i64::try_from(at.since(self.now.up).as_millis()).expect("short tests");
+        // Whole milliseconds of both clocks pass together, however finely time is cut.
+        let passed = at.as_millis() - self.now.up.as_millis();
+        let passed = i64::try_from(passed).expect("short tests");
         self.now = Now {
             up: at,
             unix_ms: self.now.unix_ms + passed,
