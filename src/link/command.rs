@@ -299,7 +299,10 @@ mod tests {
                     IoEvent::StderrBytes(bytes) => IoEvent::StderrBytes(bytes),
                     IoEvent::Exited(exit) => IoEvent::Exited(*exit),
                     IoEvent::Eof => IoEvent::Eof,
-                    _ => continue,
+                    IoEvent::Opened
+                    | IoEvent::WriteClosed
+                    | IoEvent::Drained
+                    | IoEvent::Failed(_) => continue,
                 };
                 run.handle_io(at(*ms), event);
             }
