@@ -132,6 +132,8 @@ limits! {
     requests_open_max, "requests_open_max": usize = 64, "requests";
     /// Listen streams (2026-07-28) of one client that may be open at once, beside its other requests.
     subscriptions_open_max, "subscriptions_open_max": usize = 16, "streams";
+    /// Resources one client, or one listen stream, may be subscribed to.
+    resource_subscriptions_max, "resource_subscriptions_max": usize = 1_024, "resources";
     /// Bytes waiting for a reader at which we stop reading from it. It still gets the answers it asked for.
     out_high_bytes, "out_high_bytes": usize = MIB, "bytes";
     /// Bytes waiting for a reader at which we read from it again.

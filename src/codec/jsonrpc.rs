@@ -318,7 +318,7 @@ fn append_call(out: &mut Vec<u8>, method: &str, params: Option<&str>) {
 }
 
 /// Appends valid raw JSON without line breaks. Inside strings there are none, so each is white space.
-fn append_raw(out: &mut Vec<u8>, raw: &str) {
+pub fn append_raw(out: &mut Vec<u8>, raw: &str) {
     let mut rest = raw.as_bytes();
     while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
         out.extend_from_slice(&rest[..at]);

@@ -289,6 +289,44 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
+/// The elements of an array that was validated before, in order, each as raw value. Anything but an array
+/// has none.
+pub fn elements(array_raw: &str) -> Elements<'_> {
+    let mut reader = Reader::new(array_raw.as_bytes(), usize::MAX);
+    reader.skip_space();
+    let open = reader.peek() == Some(b'[') && reader.open_array().is_ok();
+    Elements {
+        text: array_raw,
+        reader,
+        first: true,
+        open,
+    }
+}
+
+/// Iterator made by [`elements`].
+pub struct Elements<'a> {
+    text: &'a str,
+    reader: Reader<'a>,
+    first: bool,
+    open: bool,
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if !std::mem::take(&mut self.open) || !self.reader.next_element(self.first).ok()? {
+            return None;
+        }
+        self.first = false;
+        self.reader.skip_space();
+        let from = self.reader.at();
+        self.reader.value().ok()?;
+        self.open = true;
+        Some(&self.text[from..self.reader.at()])
+    }
+}
+
 fn utf8(bytes: &[u8]) -> Result<&str, ScanError> {
     std::str::from_utf8(bytes).map_err(|error| ScanError::NotUtf8 {
         offset: error.valid_up_to(),
@@ -299,6 +337,16 @@ fn utf8(bytes: &[u8]) -> Result<&str, ScanError> {
 mod tests {
     use super::pass::PARAMS_NAMES;
     use super::*;
+
+    #[test]
+    fn elements_are_given_as_they_stand() {
+        let all = |raw| elements(raw).collect::<Vec<_>>();
+        assert_eq!(
+            all(r#" [ 1 ,"a",[2, 3], {"b":[4]} ] "#),
+            ["1", r#""a""#, "[2, 3]", r#"{"b":[4]}"#]
+        );
+        assert!(all("[]").is_empty() && all("{}").is_empty() && all("1").is_empty());
+    }
 
     const LIMITS: ScanLimits = ScanLimits {
         depth_max: 6,

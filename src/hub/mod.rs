@@ -17,10 +17,12 @@ mod gateway_wire;
 pub mod ledger;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bridge::{Bridge, BridgeOutput, ChannelMode, Ticket};
 use crate::clock::{Deadline, Now, Uptime};
+use crate::codec::json_text::write_string;
 use crate::codec::lines::LineEvent;
 use crate::codec::outbuf::OutBuf;
 use crate::diagnostic::{Diagnostic, Level, Subject};
@@ -39,7 +41,7 @@ use crate::link::{ChildSpec, Driven, IoEvent, IoRequest};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{CallParams, LogLevel, ToolResult};
 use crate::protocol::server::{
-    Answer, Changing, RequestKey, ServerConfig, ServerEvent, ServerPeer, ServerRequest,
+    Answer, Changing, RequestKey, Scope, ServerConfig, ServerEvent, ServerPeer, ServerRequest,
 };
 
 /// What a hub is made of.
@@ -156,7 +158,7 @@ struct GatewaySide {
 /// See the module page.
 pub struct Hub {
     limits: Limits,
-    server: ServerConfig,
+    server: Arc<ServerConfig>,
     /// The result of `tools/list`.
     tools: String,
     hook: Option<HookConfig>,
@@ -205,7 +207,7 @@ impl Hub {
             HubPolicy::Embedder => (Policy::Embedder, None),
         };
         let mut hub = Self {
-            server: server_config(version, channel_mode, &limits),
+            server: Arc::new(server_config(version, channel_mode, &limits)),
             tools: tool_list(),
             hook,
             tap,
@@ -378,6 +380,8 @@ impl Hub {
                     self.drop_call(call);
                 }
             }
+            // Nothing behind us asks clients anything yet.
+            ServerEvent::Answered { .. } => {}
         }
     }
 
@@ -389,7 +393,7 @@ impl Hub {
             wants_progress,
             ..
         } = request;
-        match method.as_str() {
+        match &*method {
             "tools/list" => {
                 if let Some(down) = self.peers.get_mut(&peer) {
                     down.peer
@@ -652,8 +656,9 @@ impl Hub {
             .values_mut()
             .filter(|down| !down.link.is_backed_up())
         {
-            down.peer
-                .log(level, "drawspan", &diagnostic.message, down.link.sink());
+            let mut data = String::new();
+            write_string(&mut data, &diagnostic.message);
+            down.peer.log(level, "drawspan", &data, down.link.sink());
         }
         self.events.push_back(HubEvent::Diagnostic(diagnostic));
     }
@@ -724,6 +729,7 @@ fn server_config(version: &str, mode: ChannelMode, limits: &Limits) -> ServerCon
         capabilities: format!(r#"{{{channel}"tools":{{"listChanged":true}},"logging":{{}}}}"#),
         modern_capabilities: r#"{"tools":{"listChanged":true}}"#.to_owned(),
         instructions: None,
+        resource_updates: false,
         changing: Changing {
             tools: true,
             prompts: false,
@@ -805,7 +811,7 @@ impl Hub {
         };
         let mut read = |line: LineEvent<'_>, sink: &mut dyn crate::protocol::MessageSink| match line
         {
-            LineEvent::Line(bytes) => peer.handle_message(bytes, sink),
+            LineEvent::Line(bytes) => peer.handle_message(Scope::default(), bytes, sink),
             LineEvent::Oversized { head, limit } => peer.handle_oversized(head, limit, sink),
         };
         match event {

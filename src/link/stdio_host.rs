@@ -16,13 +16,12 @@
 
 use std::collections::VecDeque;
 
-use crate::codec::jsonrpc::RequestId;
 use crate::codec::lines::{LineDecoder, LineEvent};
 use crate::codec::outbuf::OutBuf;
 use crate::ids::WireId;
 use crate::limits::Limits;
 use crate::link::{IoRequest, OpenSpec};
-use crate::protocol::MessageSink;
+use crate::protocol::{Lane, MessageSink};
 
 /// Framing and back-pressure of one line-based client.
 #[derive(Debug)]
@@ -158,7 +157,7 @@ struct LineSink {
 }
 
 impl MessageSink for LineSink {
-    fn begin(&mut self, _in_service_of: Option<&RequestId>) -> &mut Vec<u8> {
+    fn begin(&mut self, _lane: Lane) -> &mut Vec<u8> {
         let tail = self.out.tail();
         self.start = tail.len();
         tail
@@ -190,7 +189,9 @@ mod tests {
     }
 
     fn say(link: &mut StdioHost, text: &str) {
-        link.sink().begin(None).extend_from_slice(text.as_bytes());
+        link.sink()
+            .begin(Lane::Session)
+            .extend_from_slice(text.as_bytes());
         link.sink().commit();
     }
 
@@ -209,9 +210,9 @@ mod tests {
         link.handle_bytes(b"{1}\n{2}\n123456789\n{3}", |line, sink| match line {
             LineEvent::Line(bytes) => {
                 seen.push(String::from_utf8_lossy(bytes).into_owned());
-                sink.begin(None).extend_from_slice(b"ok");
+                sink.begin(Lane::Session).extend_from_slice(b"ok");
                 sink.commit();
-                sink.begin(None).extend_from_slice(b"never");
+                sink.begin(Lane::Session).extend_from_slice(b"never");
                 sink.rollback();
             }
             LineEvent::Oversized { limit, .. } => seen.push(format!("over {limit}")),

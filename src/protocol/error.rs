@@ -18,6 +18,10 @@ pub enum ErrorCode {
     MissingClientCapability,
     /// The request names a revision we do not speak (2026-07-28).
     UnsupportedProtocolVersion,
+    /// An HTTP header is missing, malformed or says something else than the body (2026-07-28).
+    HeaderMismatch,
+    /// There is no such resource (handshake revisions).
+    ResourceNotFound,
 }
 
 impl ErrorCode {
@@ -30,6 +34,8 @@ impl ErrorCode {
             Self::MethodNotFound => -32601,
             Self::InvalidParams => -32602,
             Self::InternalError => -32603,
+            Self::ResourceNotFound => -32002,
+            Self::HeaderMismatch => -32020,
             Self::MissingClientCapability => -32021,
             Self::UnsupportedProtocolVersion => -32022,
         }

@@ -6,18 +6,32 @@ pub mod message;
 pub mod revision;
 pub mod server;
 
-use crate::codec::jsonrpc::RequestId;
+use crate::protocol::error::ErrorCode;
+use crate::protocol::server::RequestKey;
 
-/// Where a peer writes its messages. The link behind it frames them and, where a request has a stream of
-/// its own, picks the stream.
+/// Which stream a message belongs on, where the transport has several. Lines have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// The immediate answer to the message that is being handled.
+    Reply,
+    /// In the service of an open request: its progress, its log messages, its answer.
+    Request(RequestKey),
+    /// Of the session as a whole.
+    Session,
+}
+
+/// Where a peer writes its messages. The link behind it frames them and picks the stream by [`Lane`].
 ///
 /// `begin`, any number of appended bytes, then exactly one of `commit` and `rollback`.
 pub trait MessageSink {
-    /// Starts one message. `in_service_of` names the request on whose stream it belongs, where the
-    /// transport has such streams; `None` is for messages of the session itself.
-    fn begin(&mut self, in_service_of: Option<&RequestId>) -> &mut Vec<u8>;
+    /// Starts one message.
+    fn begin(&mut self, lane: Lane) -> &mut Vec<u8>;
     /// The message is complete.
     fn commit(&mut self);
     /// There is no message after all.
     fn rollback(&mut self);
+    /// The message that begins next is an error of this kind; HTTP has statuses for some.
+    fn note_error(&mut self, code: ErrorCode) {
+        let _ = code;
+    }
 }

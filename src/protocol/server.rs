@@ -30,23 +30,38 @@ mod outgoing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
+use self::batch::Batch;
+pub use self::modern::check_modern_meta;
 use crate::codec::json_text::write_string;
-use crate::codec::jsonrpc::{self, Message, RequestId};
-use crate::codec::scan::{Envelope, ScanLimits, Scanned, Text, readable_id, scan};
+use crate::codec::jsonrpc::{self, Message, Outcome, RequestId};
+use crate::codec::scan::{
+    Envelope, IdField, ScanError, ScanLimits, Scanned, Text, readable_id, scan,
+};
 use crate::limits::Limits;
-use crate::protocol::MessageSink;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{LogLevel, RequestMeta, member, string_member};
 use crate::protocol::revision::Revision;
+use crate::protocol::{Lane, MessageSink};
 use crate::secret::Quoted;
 
 /// Names one open request of one peer, for whoever answers it. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestKey(u64);
 
-/// What a peer tells its clients about itself. The JSON texts are complete objects.
+/// Names one request of ours to the client. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AskKey(u64);
+
+/// Whose request ids these are: ids are unique within a scope. A session is one scope; of stateless HTTP
+/// each exchange is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scope(pub u64);
+
+/// What peers tell their clients about the server. The JSON texts are complete objects.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// `serverInfo`.
@@ -59,9 +74,11 @@ pub struct ServerConfig {
     pub instructions: Option<String>,
     /// Lists that may change, and so may be listened to.
     pub changing: Changing,
+    /// Whether clients may subscribe to single resources.
+    pub resource_updates: bool,
     /// How long a modern client may keep lists and the discovery, in milliseconds.
     pub cache_ttl_ms: u64,
-    /// What a progress token may be asked for, how many requests may be open, how deep JSON may nest.
+    /// The limits in force.
     pub limits: Limits,
 }
 
@@ -119,6 +136,13 @@ pub enum ServerEvent {
     },
     /// The client no longer wants this answer; the key is dead.
     Cancelled(RequestKey),
+    /// The client has answered [`ServerPeer::ask`].
+    Answered {
+        /// What was asked.
+        ask: AskKey,
+        /// The raw result, or the raw error object.
+        outcome: Result<Box<str>, Box<str>>,
+    },
 }
 
 /// One request that someone behind the peer answers.
@@ -127,13 +151,16 @@ pub struct ServerRequest {
     /// For the answer.
     pub key: RequestKey,
     /// Its method.
-    pub method: String,
+    pub method: Cow<'static, str>,
     /// Its `params`, a raw JSON object.
     pub params: Option<Box<str>>,
     /// The revision whose rules apply.
     pub revision: Revision,
     /// Whether [`ServerPeer::progress`] will reach the client.
     pub wants_progress: bool,
+    /// `clientCapabilities` of a modern request, a raw object; of a session see
+    /// [`ServerPeer::client_capabilities`].
+    pub client_capabilities: Option<Box<str>>,
 }
 
 /// An answer to a request.
@@ -143,11 +170,13 @@ pub enum Answer<'a> {
     Result(&'a str),
     /// The same for a list, which modern clients may keep for a while.
     List(&'a str),
+    /// A result of another type than `complete`; only for requests of the stateless era.
+    Typed(&'a str, &'a str),
     /// An error.
     Error(&'a RpcError),
 }
 
-/// Why a message was not served; counted, and told to the client where the transport allows.
+/// What was not served, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Messages that were no JSON or no JSON-RPC.
@@ -161,33 +190,60 @@ pub struct Tally {
 #[derive(Debug)]
 struct Open {
     key: RequestKey,
+    scope: Scope,
     id: RequestId,
     revision: Revision,
     progress_token: Option<Box<str>>,
+    /// The last progress told.
+    progress: Option<u64>,
+    /// Of a modern request that wants log messages.
+    log_level: Option<LogLevel>,
     batch: Option<u32>,
-    listening: Option<Changing>,
-    progress: u64,
+    listening: Option<Listening>,
 }
 
+/// What a listen stream was granted.
 #[derive(Debug)]
-struct Batch {
-    number: u32,
-    /// Answers still to come; the reader of the array counts as one.
-    waiting: usize,
-    answers: Vec<u8>,
+struct Listening {
+    lists: Changing,
+    resources: BTreeSet<String>,
+}
+
+/// A request of ours that the client has not answered.
+#[derive(Debug)]
+struct Asked {
+    key: AskKey,
+    /// The client's request in whose service it is.
+    of: Option<RequestKey>,
+}
+
+/// One request as it came in.
+#[derive(Clone, Copy)]
+struct Facts<'a> {
+    scope: Scope,
+    id: &'a str,
+    method: Text<'a>,
+    params: Option<&'a str>,
+    meta: RequestMeta<'a>,
+    batch: Option<u32>,
 }
 
 /// The server's side of one conversation. See the module page for what it answers by itself.
 #[derive(Debug)]
 pub struct ServerPeer {
-    config: ServerConfig,
+    config: Arc<ServerConfig>,
     scan_limits: ScanLimits,
     negotiated: Option<Revision>,
     initialized: bool,
     client: String,
+    client_capabilities: Option<Box<str>>,
     log_level: Option<LogLevel>,
+    /// Resources a legacy client has subscribed to.
+    resources: BTreeSet<String>,
     open: Vec<Open>,
     next_key: u64,
+    asked: Vec<Asked>,
+    next_ask: u64,
     batches: Vec<Batch>,
     next_batch: u32,
     held: VecDeque<(&'static str, String)>,
@@ -198,16 +254,20 @@ pub struct ServerPeer {
 impl ServerPeer {
     /// A peer that has heard nothing yet.
     #[must_use]
-    pub fn new(config: ServerConfig) -> Self {
+    pub fn new(config: Arc<ServerConfig>) -> Self {
         Self {
             scan_limits: ScanLimits::from(&config.limits),
             config,
             negotiated: None,
             initialized: false,
             client: String::new(),
+            client_capabilities: None,
             log_level: None,
+            resources: BTreeSet::new(),
             open: Vec::new(),
             next_key: 0,
+            asked: Vec::new(),
+            next_ask: 1,
             batches: Vec::new(),
             next_batch: 0,
             held: VecDeque::new(),
@@ -237,30 +297,52 @@ impl ServerPeer {
         &self.client
     }
 
+    /// The revision of the handshake; `None` before it.
+    #[must_use]
+    pub const fn negotiated(&self) -> Option<Revision> {
+        self.negotiated
+    }
+
+    /// `capabilities` of the handshake, a raw object.
+    #[must_use]
+    pub fn client_capabilities(&self) -> Option<&str> {
+        self.client_capabilities.as_deref()
+    }
+
     /// The next thing to act on. Drained to `None` after each call that takes a message.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         self.events.pop_front()
     }
 
     /// Takes one message, as framed by the transport.
-    pub fn handle_message(&mut self, bytes: &[u8], sink: &mut dyn MessageSink) {
-        match scan(bytes, &self.scan_limits) {
-            Ok(Scanned::One(envelope)) => self.handle_envelope(envelope, None, sink),
-            Ok(Scanned::Batch(members)) => self.handle_batch(&members, sink),
+    pub fn handle_message(&mut self, scope: Scope, bytes: &[u8], sink: &mut dyn MessageSink) {
+        let scanned = scan(bytes, &self.scan_limits);
+        self.handle_scanned(scope, bytes, scanned, sink);
+    }
+
+    /// Takes one message that the transport had to look into; `bytes` are the whole of it.
+    pub fn handle_scanned(
+        &mut self,
+        scope: Scope,
+        bytes: &[u8],
+        scanned: Result<Scanned<'_>, ScanError>,
+        sink: &mut dyn MessageSink,
+    ) {
+        match scanned {
+            Ok(Scanned::One(envelope)) => self.handle_envelope(scope, envelope, None, sink),
+            Ok(Scanned::Batch(members)) => self.handle_batch(scope, &members, sink),
             Ok(Scanned::Other) => {
                 let error = RpcError::new(ErrorCode::InvalidRequest, "a message is a JSON object");
                 self.refuse(None, &error, None, sink);
             }
             Err(error) => {
-                let code = if error.is_json() {
-                    ErrorCode::InvalidRequest
+                let (code, id) = if error.is_json() {
+                    (
+                        ErrorCode::InvalidRequest,
+                        readable_id(bytes, &self.scan_limits),
+                    )
                 } else {
-                    ErrorCode::ParseError
-                };
-                let id = if error.is_json() {
-                    readable_id(bytes, &self.scan_limits)
-                } else {
-                    None
+                    (ErrorCode::ParseError, None)
                 };
                 self.refuse(id, &RpcError::new(code, error.to_string()), None, sink);
             }
@@ -277,8 +359,21 @@ impl ServerPeer {
         self.refuse(id, &error, None, sink);
     }
 
+    /// The exchange of this scope is gone, and with it everything that was open there. Spec: 2026-07-28
+    /// basic/transports/streamable-http (a disconnect cancels).
+    pub fn abandon(&mut self, scope: Scope) {
+        let (gone, open) = std::mem::take(&mut self.open)
+            .into_iter()
+            .partition(|open| open.scope == scope);
+        self.open = open;
+        for open in gone {
+            self.forget(&open);
+        }
+    }
+
     fn handle_envelope(
         &mut self,
+        scope: Scope,
         envelope: Envelope<'_>,
         batch: Option<u32>,
         sink: &mut dyn MessageSink,
@@ -288,11 +383,25 @@ impl ServerPeer {
                 id,
                 method,
                 envelope,
-            }) => self.handle_request(id, method, &envelope, batch, sink),
-            Ok(Message::Notification { method, envelope }) => {
-                self.handle_notification(method, &envelope, sink)
+            }) => {
+                let meta = RequestMeta::read(envelope.meta);
+                let params = envelope.params;
+                self.handle_request(
+                    Facts {
+                        scope,
+                        id,
+                        method,
+                        params,
+                        meta,
+                        batch,
+                    },
+                    sink,
+                );
             }
-            Ok(Message::Response { .. }) => self.tally.unexpected_responses += 1,
+            Ok(Message::Notification { method, envelope }) => {
+                self.handle_notification(scope, method, &envelope, sink);
+            }
+            Ok(Message::Response { id, outcome, .. }) => self.handle_response(id, outcome),
             Err(invalid) if invalid.is_response => self.tally.unexpected_responses += 1,
             Err(invalid) => {
                 let error = RpcError::new(ErrorCode::InvalidRequest, invalid.to_string());
@@ -301,72 +410,90 @@ impl ServerPeer {
         }
     }
 
-    fn handle_request(
-        &mut self,
-        id: &str,
-        method: Text<'_>,
-        envelope: &Envelope<'_>,
-        batch: Option<u32>,
-        sink: &mut dyn MessageSink,
-    ) {
-        let id = RequestId::from_raw(id);
-        if self.open.iter().any(|open| open.id == id) {
-            let error = RpcError::new(
-                ErrorCode::InvalidRequest,
-                format!("request id {} is in use", Quoted(id.raw())),
-            );
-            return self.answer_now(&id, batch, Err(error), sink);
+    fn handle_request(&mut self, facts: Facts<'_>, sink: &mut dyn MessageSink) {
+        let Facts {
+            scope,
+            id,
+            method,
+            meta,
+            batch,
+            ..
+        } = facts;
+        let known = RequestId::from_raw(id);
+        if self
+            .open
+            .iter()
+            .any(|open| open.scope == scope && open.id == known)
+        {
+            let reason = format!("request id {} is in use", Quoted(id));
+            let error = RpcError::new(ErrorCode::InvalidRequest, reason);
+            return self.answer_now(id, batch, Err(error), sink);
         }
-        let meta = RequestMeta::read(envelope.meta);
         let modern =
             meta.is_modern() || method.is("server/discover") || method.is("subscriptions/listen");
-        let outcome = if modern {
-            if batch.is_some() {
-                Err(RpcError::new(
-                    ErrorCode::InvalidRequest,
-                    "a 2026-07-28 request cannot stand in a batch",
-                ))
-            } else {
-                self.modern_request(&id, method, envelope, meta, sink)
-            }
-        } else {
-            self.legacy_request(&id, method, envelope, meta, batch)
+        let outcome = match (modern, batch) {
+            (false, _) => self.legacy_request(facts),
+            (true, None) => self.modern_request(facts, sink),
+            (true, Some(_)) => Err(RpcError::new(
+                ErrorCode::InvalidRequest,
+                "a 2026-07-28 request cannot stand in a batch",
+            )),
         };
         match outcome {
             Ok(Served::Later) => {}
-            Ok(Served::Now(result)) => self.answer_now(&id, batch, Ok(&result), sink),
-            Ok(Served::Modern(result, ttl)) => self.emit_modern(&id, &result, ttl, sink),
-            Err(error) => self.answer_now(&id, batch, Err(error), sink),
+            Ok(Served::Now(result)) => self.answer_now(id, batch, Ok(&result), sink),
+            Ok(Served::Modern(result, ttl)) => {
+                self.emit_modern(Lane::Reply, id, "complete", &result, ttl, sink);
+            }
+            Err(error) => self.answer_now(id, batch, Err(error), sink),
         }
     }
 
-    fn legacy_request(
-        &mut self,
-        id: &RequestId,
-        method: Text<'_>,
-        envelope: &Envelope<'_>,
-        meta: RequestMeta<'_>,
-        batch: Option<u32>,
-    ) -> Result<Served, RpcError> {
+    fn legacy_request(&mut self, facts: Facts<'_>) -> Result<Served, RpcError> {
+        const EMPTY: Served = Served::Now(Cow::Borrowed("{}"));
+        let method = facts.method;
         if method.is("initialize") {
-            if batch.is_some() {
+            if facts.batch.is_some() {
                 return Err(RpcError::new(
                     ErrorCode::InvalidRequest,
                     "initialize cannot stand in a batch",
                 ));
             }
-            return self.initialize(envelope.params).map(Served::Now);
+            return self
+                .initialize(facts.params)
+                .map(|result| Served::Now(result.into()));
         }
         if method.is("ping") {
-            return Ok(Served::Now("{}".to_owned()));
+            return Ok(EMPTY);
         }
         if method.is("logging/setLevel") {
-            let level = envelope.params.and_then(|params| member(params, "level"));
+            let level = facts.params.and_then(|params| member(params, "level"));
             self.log_level = Some(LogLevel::read(level)?);
-            return Ok(Served::Now("{}".to_owned()));
+            return Ok(EMPTY);
+        }
+        if self.config.resource_updates && method.is("resources/subscribe") {
+            self.subscribe(facts.params)?;
+            return Ok(EMPTY);
+        }
+        if self.config.resource_updates && method.is("resources/unsubscribe") {
+            self.resources.remove(&*uri_of(facts.params)?);
+            return Ok(EMPTY);
         }
         let revision = self.negotiated.unwrap_or(Revision::V2025_11_25);
-        self.forward(id, method, envelope, revision, meta, batch)
+        self.forward(facts, revision, None)
+    }
+
+    fn subscribe(&mut self, params: Option<&str>) -> Result<(), RpcError> {
+        let uri = uri_of(params)?;
+        let limit = self.config.limits.resource_subscriptions_max;
+        if self.resources.len() >= limit && !self.resources.contains(&*uri) {
+            return Err(RpcError::new(
+                ErrorCode::InternalError,
+                format!("busy: {limit} resources are subscribed, limit {limit}"),
+            ));
+        }
+        self.resources.insert(uri.into_owned());
+        Ok(())
     }
 
     fn initialize(&mut self, params: Option<&str>) -> Result<String, RpcError> {
@@ -374,9 +501,12 @@ impl ServerPeer {
         let asked = string_member("protocolVersion", asked)?;
         let revision = Revision::negotiate(&asked);
         self.negotiated = Some(revision);
-        self.client = params
-            .and_then(|params| member(params, "clientInfo"))
-            .filter(|info| info.starts_with('{'))
+        let object = |name| {
+            let value = params.and_then(|params| member(params, name));
+            value.filter(|raw| raw.starts_with('{'))
+        };
+        self.client_capabilities = object("capabilities").map(Box::from);
+        self.client = object("clientInfo")
             .and_then(|info| member(info, "name"))
             .and_then(Text::of_value)
             .map(|name| Quoted(&name.decode()).to_string())
@@ -395,63 +525,63 @@ impl ServerPeer {
 
     fn forward(
         &mut self,
-        id: &RequestId,
-        method: Text<'_>,
-        envelope: &Envelope<'_>,
+        facts: Facts<'_>,
         revision: Revision,
-        meta: RequestMeta<'_>,
-        batch: Option<u32>,
+        log_level: Option<LogLevel>,
     ) -> Result<Served, RpcError> {
         let limit = self.config.limits.requests_open_max;
-        if self.open_requests() >= limit {
+        let of_scope = |open: &&Open| open.listening.is_none() && open.scope == facts.scope;
+        if self.open.iter().filter(of_scope).count() >= limit {
             return Err(RpcError::new(
                 ErrorCode::InternalError,
                 format!("busy: {limit} requests are open, limit {limit}"),
             ));
         }
-        let key = self.remember(id, revision, meta, batch, None);
+        let key = self.remember(facts, revision, log_level, None);
         self.events.push_back(ServerEvent::Request(ServerRequest {
             key,
-            method: method.decode().into_owned(),
-            params: envelope.params.map(Box::from),
+            method: method_name(facts.method),
+            params: facts.params.map(Box::from),
             revision,
-            wants_progress: meta.progress_token.is_some(),
+            wants_progress: facts.meta.progress_token.is_some(),
+            client_capabilities: facts.meta.client_capabilities.map(Box::from),
         }));
         Ok(Served::Later)
     }
 
     fn remember(
         &mut self,
-        id: &RequestId,
+        facts: Facts<'_>,
         revision: Revision,
-        meta: RequestMeta<'_>,
-        batch: Option<u32>,
-        listening: Option<Changing>,
+        log_level: Option<LogLevel>,
+        listening: Option<Listening>,
     ) -> RequestKey {
         let key = RequestKey(self.next_key);
         self.next_key += 1;
+        let token = facts
+            .meta
+            .progress_token
+            .filter(|token| is_progress_token(token));
         self.open.push(Open {
             key,
-            id: id.clone(),
+            scope: facts.scope,
+            id: RequestId::from_raw(facts.id),
             revision,
-            progress_token: meta
-                .progress_token
-                .filter(|token| is_progress_token(token))
-                .map(Box::from),
-            batch,
+            progress_token: token.map(Box::from),
+            progress: None,
+            log_level,
+            batch: facts.batch,
             listening,
-            progress: 0,
         });
-        if let Some(batch) =
-            batch.and_then(|number| self.batches.iter_mut().find(|b| b.number == number))
-        {
-            batch.waiting += 1;
+        if let Some(batch) = self.batch(facts.batch) {
+            batch.expect_one_more();
         }
         key
     }
 
     fn handle_notification(
         &mut self,
+        scope: Scope,
         method: Text<'_>,
         envelope: &Envelope<'_>,
         sink: &mut dyn MessageSink,
@@ -459,11 +589,11 @@ impl ServerPeer {
         if method.is("notifications/initialized") {
             self.initialized = true;
             for (method, params) in std::mem::take(&mut self.held) {
-                jsonrpc::write_notification(sink.begin(None), method, Some(&params));
+                jsonrpc::write_notification(sink.begin(Lane::Session), method, Some(&params));
                 sink.commit();
             }
         } else if method.is("notifications/cancelled") {
-            self.cancel(envelope.params, sink);
+            self.cancel(scope, envelope.params, sink);
         } else {
             self.events.push_back(ServerEvent::Notification {
                 method: method.decode().into_owned(),
@@ -472,21 +602,40 @@ impl ServerPeer {
         }
     }
 
-    fn cancel(&mut self, params: Option<&str>, sink: &mut dyn MessageSink) {
+    fn cancel(&mut self, scope: Scope, params: Option<&str>, sink: &mut dyn MessageSink) {
         let Some(raw) = params.and_then(|params| member(params, "requestId")) else {
             return;
         };
         let id = RequestId::from_raw(raw);
-        let Some(at) = self.open.iter().position(|open| open.id == id) else {
+        let this = |open: &Open| open.scope == scope && open.id == id;
+        let Some(at) = self.open.iter().position(this) else {
             return;
         };
         let open = self.open.swap_remove(at);
-        if open.listening.is_none() {
-            self.events.push_back(ServerEvent::Cancelled(open.key));
-        }
-        if let Some(number) = open.batch {
-            self.batch_answered(number, sink);
-        }
+        self.forget(&open);
+        self.batch_answered(open.batch, Lane::Request(open.key), sink);
+    }
+
+    /// An open request is gone without an answer.
+    fn forget(&mut self, open: &Open) {
+        self.asked.retain(|asked| asked.of != Some(open.key));
+        // The one behind us never knew of a listen stream, but the transport may.
+        self.events.push_back(ServerEvent::Cancelled(open.key));
+    }
+
+    fn handle_response(&mut self, id: IdField<'_>, outcome: Outcome<'_>) {
+        let key = id.usable().and_then(|raw| raw.parse().ok()).map(AskKey);
+        let Some(at) = self.asked.iter().position(|asked| Some(asked.key) == key) else {
+            self.tally.unexpected_responses += 1;
+            return;
+        };
+        let Asked { key: ask, .. } = self.asked.swap_remove(at);
+        let outcome = match outcome {
+            Outcome::Result(result) => Ok(Box::from(result)),
+            Outcome::Error(error) => Err(Box::from(error)),
+        };
+        self.events
+            .push_back(ServerEvent::Answered { ask, outcome });
     }
 }
 
@@ -494,9 +643,31 @@ enum Served {
     /// The request is open; its answer comes by [`ServerPeer::respond`].
     Later,
     /// A result of the handshake era.
-    Now(String),
+    Now(Cow<'static, str>),
     /// A result of the stateless era, and how long it may be kept.
     Modern(String, Option<u64>),
+}
+
+/// The name of a method, without an allocation for those that come often.
+fn method_name(method: Text<'_>) -> Cow<'static, str> {
+    const OFTEN: [&str; 8] = [
+        "tools/call",
+        "tools/list",
+        "resources/read",
+        "resources/list",
+        "resources/templates/list",
+        "prompts/get",
+        "prompts/list",
+        "completion/complete",
+    ];
+    match OFTEN.into_iter().find(|name| method.is(name)) {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(method.decode().into_owned()),
+    }
+}
+
+fn uri_of(params: Option<&str>) -> Result<Cow<'_, str>, RpcError> {
+    string_member("uri", params.and_then(|params| member(params, "uri")))
 }
 
 /// A progress token is a string or a number that we echo; anything else is no token.

@@ -2,17 +2,19 @@
 //!
 //! Source: Spec 2026-07-28 basic/index, server/discover, basic/patterns/subscriptions.
 
-use super::{Changing, Open, Served, ServerPeer};
-use crate::codec::json_text::write_string;
-use crate::codec::jsonrpc::{self, RequestId};
-use crate::codec::scan::{Envelope, Text};
-use crate::protocol::MessageSink;
+use std::collections::BTreeSet;
+
+use super::{Changing, Facts, Listening, Open, RequestKey, Served, ServerPeer};
+use crate::codec::json_text::{append_string, write_string};
+use crate::codec::jsonrpc::{self, RequestId, append_raw};
+use crate::codec::scan::{Text, elements};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{
     LogLevel, META_CLIENT_CAPABILITIES, META_PROTOCOL_VERSION, META_SERVER_INFO,
     META_SUBSCRIPTION_ID, RequestMeta, member,
 };
 use crate::protocol::revision::Revision;
+use crate::protocol::{Lane, MessageSink};
 use crate::secret::Quoted;
 
 /// Methods that 2026-07-28 no longer has. Spec: 2026-07-28 changelog.
@@ -27,13 +29,11 @@ pub(super) const REMOVED: [&str; 5] = [
 impl ServerPeer {
     pub(super) fn modern_request(
         &mut self,
-        id: &RequestId,
-        method: Text<'_>,
-        envelope: &Envelope<'_>,
-        meta: RequestMeta<'_>,
+        facts: Facts<'_>,
         sink: &mut dyn MessageSink,
     ) -> Result<Served, RpcError> {
-        let revision = check_modern_meta(meta)?;
+        let revision = check_modern_meta(facts.meta)?;
+        let method = facts.method;
         if method.is("server/discover") {
             return Ok(Served::Modern(
                 self.discovery(),
@@ -41,27 +41,26 @@ impl ServerPeer {
             ));
         }
         if method.is("subscriptions/listen") {
-            return self.listen(id, revision, envelope.params, sink);
+            return self.listen(facts, revision, sink);
         }
         if REMOVED.iter().any(|removed| method.is(removed)) {
             let mut error = RpcError::method_not_found(&method.decode());
             error.message.push_str(&format!(" (removed in {revision})"));
             return Err(error);
         }
-        // Logs of single requests are not sent, but a level that does not exist is an error.
-        meta.log_level
+        let level = facts
+            .meta
+            .log_level
             .map(|raw| LogLevel::read(Some(raw)))
             .transpose()?;
-        self.forward(id, method, envelope, revision, meta, None)
+        self.forward(facts, revision, level)
     }
 
-    pub(super) fn discovery(&self) -> String {
+    fn discovery(&self) -> String {
         let mut result = String::from(r#"{"supportedVersions":["#);
         for (i, revision) in Revision::NEWEST_FIRST.into_iter().enumerate() {
-            if i > 0 {
-                result.push(',');
-            }
-            result.push_str(&format!(r#""{revision}""#));
+            let separator = if i == 0 { "" } else { "," };
+            result.push_str(&format!(r#"{separator}"{revision}""#));
         }
         result.push_str(r#"],"capabilities":"#);
         result.push_str(&self.config.modern_capabilities);
@@ -73,127 +72,164 @@ impl ServerPeer {
         result
     }
 
-    pub(super) fn listen(
+    fn listen(
         &mut self,
-        id: &RequestId,
+        facts: Facts<'_>,
         revision: Revision,
-        params: Option<&str>,
         sink: &mut dyn MessageSink,
     ) -> Result<Served, RpcError> {
         let limit = self.config.limits.subscriptions_open_max;
-        if self
-            .open
-            .iter()
-            .filter(|open| open.listening.is_some())
-            .count()
-            >= limit
-        {
+        let of_scope = |open: &&Open| open.listening.is_some() && open.scope == facts.scope;
+        if self.open.iter().filter(of_scope).count() >= limit {
             return Err(RpcError::new(
                 ErrorCode::InternalError,
                 format!("busy: {limit} listen streams are open, limit {limit}"),
             ));
         }
-        let filter = params.and_then(|params| member(params, "notifications"));
+        let filter = facts
+            .params
+            .and_then(|params| member(params, "notifications"));
         let Some(filter) = filter.filter(|raw| raw.starts_with('{')) else {
             return Err(RpcError::new(
                 ErrorCode::InvalidParams,
                 "params.notifications must be an object",
             ));
         };
-        let wants = |name| member(filter, name) == Some("true");
-        let asked = Changing {
-            tools: wants("toolsListChanged") && self.config.changing.tools,
-            prompts: wants("promptsListChanged") && self.config.changing.prompts,
-            resources: wants("resourcesListChanged") && self.config.changing.resources,
-        };
-        self.remember(id, revision, RequestMeta::default(), None, Some(asked));
-        let params = subscription_params(id, Some(asked));
-        let out = sink.begin(Some(id));
-        jsonrpc::write_notification(
-            out,
-            "notifications/subscriptions/acknowledged",
-            Some(&params),
-        );
+        let asked = self.read_filter(filter)?;
+        let granted = granted(&asked);
+        let id = RequestId::from_raw(facts.id);
+        let key = self.remember(facts, revision, None, Some(asked));
+        let params = subscription_params(&id, &format!(r#","notifications":{granted}"#));
+        let out = sink.begin(Lane::Request(key));
+        let method = "notifications/subscriptions/acknowledged";
+        jsonrpc::write_notification(out, method, Some(&params));
         sink.commit();
         Ok(Served::Later)
+    }
+
+    /// What of a filter we can honour. Spec: 2026-07-28 basic/patterns/subscriptions (Notification Filter).
+    fn read_filter(&self, filter: &str) -> Result<Listening, RpcError> {
+        let wants = |name| member(filter, name) == Some("true");
+        let changing = self.config.changing;
+        let mut resources = BTreeSet::new();
+        let uris = member(filter, "resourceSubscriptions").filter(|raw| raw.starts_with('['));
+        for raw in uris
+            .filter(|_| self.config.resource_updates)
+            .into_iter()
+            .flat_map(elements)
+        {
+            let Some(uri) = Text::of_value(raw) else {
+                return Err(RpcError::new(
+                    ErrorCode::InvalidParams,
+                    format!("a resource subscription is a URI (found {})", Quoted(raw)),
+                ));
+            };
+            resources.insert(uri.decode().into_owned());
+            let limit = self.config.limits.resource_subscriptions_max;
+            if resources.len() > limit {
+                return Err(RpcError::new(
+                    ErrorCode::InvalidParams,
+                    format!("more than {limit} resource subscriptions, limit {limit}"),
+                ));
+            }
+        }
+        Ok(Listening {
+            lists: Changing {
+                tools: wants("toolsListChanged") && changing.tools,
+                prompts: wants("promptsListChanged") && changing.prompts,
+                resources: wants("resourcesListChanged") && changing.resources,
+            },
+            resources,
+        })
     }
 
     /// Ends every listen stream from our side: says so by a cancellation and by the result.
     /// Spec: 2026-07-28 basic/patterns/subscriptions (graceful closure) and cancellation.
     pub fn end_subscriptions(&mut self, sink: &mut dyn MessageSink) {
-        let (ending, open) = std::mem::take(&mut self.open)
-            .into_iter()
-            .partition(|open| open.listening.is_some());
+        let all = std::mem::take(&mut self.open);
+        let (ending, open) = all.into_iter().partition(|open| open.listening.is_some());
         self.open = open;
-        for Open { id, .. } in ending {
+        for Open { id, key, .. } in ending {
             let params = format!(
                 r#"{{"requestId":{},"reason":"server is shutting down"}}"#,
                 id.raw()
             );
-            jsonrpc::write_notification(
-                sink.begin(Some(&id)),
-                "notifications/cancelled",
-                Some(&params),
-            );
+            let out = sink.begin(Lane::Request(key));
+            jsonrpc::write_notification(out, "notifications/cancelled", Some(&params));
             sink.commit();
             let result = format!(
                 r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{}}}}}"#,
                 id.raw()
             );
-            jsonrpc::write_result(sink.begin(Some(&id)), id.raw(), &result);
+            jsonrpc::write_result(sink.begin(Lane::Request(key)), id.raw(), &result);
             sink.commit();
         }
     }
 
+    /// Keys of the listen streams that are open.
+    pub fn listening(&self) -> impl Iterator<Item = RequestKey> {
+        self.open
+            .iter()
+            .filter(|open| open.listening.is_some())
+            .map(|open| open.key)
+    }
+
+    /// Writes a result with what the era adds, in place: the payload is copied once.
     pub(super) fn emit_modern(
         &self,
-        id: &RequestId,
+        lane: Lane,
+        id: &str,
+        result_type: &str,
         result: &str,
         ttl_ms: Option<u64>,
         sink: &mut dyn MessageSink,
     ) {
-        let inner = result
-            .trim()
+        let inner = result.trim();
+        let inner = inner
             .strip_prefix('{')
-            .and_then(|rest| rest.strip_suffix('}'))
-            .unwrap_or("")
-            .trim();
-        let mut whole = String::with_capacity(inner.len() + 160 + self.config.server_info.len());
-        whole.push_str(r#"{"resultType":"complete","#);
+            .and_then(|rest| rest.strip_suffix('}'));
+        let inner = inner.unwrap_or("").trim();
+        let out = sink.begin(lane);
+        out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+        out.extend_from_slice(id.as_bytes());
+        out.extend_from_slice(br#","result":{"resultType":"#);
+        append_string(out, result_type);
+        out.push(b',');
         if !inner.is_empty() {
-            whole.push_str(inner);
-            whole.push(',');
+            append_raw(out, inner);
+            out.push(b',');
         }
         if let Some(ttl_ms) = ttl_ms {
-            whole.push_str(&format!(r#""ttlMs":{ttl_ms},"cacheScope":"private","#));
+            out.extend_from_slice(
+                format!(r#""ttlMs":{ttl_ms},"cacheScope":"private","#).as_bytes(),
+            );
         }
-        whole.push_str(&format!(
-            r#""_meta":{{"{META_SERVER_INFO}":{}}}}}"#,
-            self.config.server_info
-        ));
-        jsonrpc::write_result(sink.begin(Some(id)), id.raw(), &whole);
+        out.extend_from_slice(br#""_meta":{""#);
+        out.extend_from_slice(META_SERVER_INFO.as_bytes());
+        out.extend_from_slice(br#"":"#);
+        out.extend_from_slice(self.config.server_info.as_bytes());
+        out.extend_from_slice(b"}}}");
         sink.commit();
     }
 }
 
-fn check_modern_meta(meta: RequestMeta<'_>) -> Result<Revision, RpcError> {
-    let missing = |key: &str| {
+/// Checks what every modern request must carry. Spec: 2026-07-28 basic/index (`_meta`).
+///
+/// # Errors
+/// -32602 for what is missing or of the wrong type, -32022 for a revision we do not speak.
+pub fn check_modern_meta(meta: RequestMeta<'_>) -> Result<Revision, RpcError> {
+    let wrong = |key: &str, what: &str| {
         RpcError::new(
             ErrorCode::InvalidParams,
-            format!("params._meta[\"{key}\"] is missing"),
+            format!("params._meta[\"{key}\"] {what}"),
         )
     };
     let version = meta
         .protocol_version
-        .ok_or_else(|| missing(META_PROTOCOL_VERSION))?;
+        .ok_or_else(|| wrong(META_PROTOCOL_VERSION, "is missing"))?;
     let Some(version) = Text::of_value(version) else {
-        return Err(RpcError::new(
-            ErrorCode::InvalidParams,
-            format!(
-                "params._meta[\"{META_PROTOCOL_VERSION}\"] must be a string (found {})",
-                Quoted(version)
-            ),
-        ));
+        let what = format!("must be a string (found {})", Quoted(version));
+        return Err(wrong(META_PROTOCOL_VERSION, &what));
     };
     let version = version.decode();
     let revision = Revision::parse(&version)
@@ -201,38 +237,40 @@ fn check_modern_meta(meta: RequestMeta<'_>) -> Result<Revision, RpcError> {
         .ok_or_else(|| RpcError::unsupported_version(&version))?;
     let capabilities = meta
         .client_capabilities
-        .ok_or_else(|| missing(META_CLIENT_CAPABILITIES))?;
+        .ok_or_else(|| wrong(META_CLIENT_CAPABILITIES, "is missing"))?;
     if !capabilities.starts_with('{') {
-        return Err(RpcError::new(
-            ErrorCode::InvalidParams,
-            format!(
-                "params._meta[\"{META_CLIENT_CAPABILITIES}\"] must be an object (found {})",
-                Quoted(capabilities)
-            ),
-        ));
+        let what = format!("must be an object (found {})", Quoted(capabilities));
+        return Err(wrong(META_CLIENT_CAPABILITIES, &what));
     }
     Ok(revision)
 }
 
-pub(super) fn subscription_params(id: &RequestId, acknowledged: Option<Changing>) -> String {
-    let mut params = format!(r#"{{"_meta":{{"{META_SUBSCRIPTION_ID}":{}}}"#, id.raw());
-    if let Some(asked) = acknowledged {
-        params.push_str(r#","notifications":{"#);
-        let granted = [
-            (asked.tools, "toolsListChanged"),
-            (asked.prompts, "promptsListChanged"),
-            (asked.resources, "resourcesListChanged"),
-        ];
-        let mut first = true;
-        for (_, name) in granted.into_iter().filter(|(granted, _)| *granted) {
-            if !first {
-                params.push(',');
-            }
-            first = false;
-            params.push_str(&format!(r#""{name}":true"#));
-        }
-        params.push('}');
+/// The `params` of a notification on a listen stream; `more` are further raw members, with a comma first.
+pub(super) fn subscription_params(id: &RequestId, more: &str) -> String {
+    format!(
+        r#"{{"_meta":{{"{META_SUBSCRIPTION_ID}":{}}}{more}}}"#,
+        id.raw()
+    )
+}
+
+/// The part of the filter that is honoured, as a raw object.
+fn granted(asked: &Listening) -> String {
+    let lists = [
+        (asked.lists.tools, "toolsListChanged"),
+        (asked.lists.prompts, "promptsListChanged"),
+        (asked.lists.resources, "resourcesListChanged"),
+    ];
+    let mut members = Vec::new();
+    for (_, name) in lists.into_iter().filter(|(granted, _)| *granted) {
+        members.push(format!(r#""{name}":true"#));
     }
-    params.push('}');
-    params
+    if !asked.resources.is_empty() {
+        let mut uris = String::new();
+        for uri in &asked.resources {
+            uris.push_str(if uris.is_empty() { "" } else { "," });
+            write_string(&mut uris, uri);
+        }
+        members.push(format!(r#""resourceSubscriptions":[{uris}]"#));
+    }
+    format!("{{{}}}", members.join(","))
 }

@@ -1,12 +1,12 @@
-//! What leaves: answers, progress, notifications of the session, log messages.
+//! What leaves: answers, progress, log messages, notifications and requests to the client.
 
 use super::modern::subscription_params;
-use super::{Answer, List, RequestKey, ServerPeer};
+use super::{Answer, AskKey, Asked, List, Open, RequestKey, ServerPeer};
 use crate::codec::json_text::write_string;
-use crate::codec::jsonrpc::{self, RequestId};
-use crate::protocol::MessageSink;
+use crate::codec::jsonrpc;
 use crate::protocol::error::RpcError;
 use crate::protocol::message::LogLevel;
+use crate::protocol::{Lane, MessageSink};
 
 impl ServerPeer {
     /// Answers an open request. A key that was cancelled or answered before is ignored.
@@ -15,20 +15,38 @@ impl ServerPeer {
             return;
         };
         let open = self.open.swap_remove(at);
+        self.asked.retain(|asked| asked.of != Some(key));
+        let ttl = match answer {
+            Answer::List(_) => Some(self.config.cache_ttl_ms),
+            Answer::Result(_) | Answer::Typed(..) | Answer::Error(_) => None,
+        };
         match answer {
-            Answer::Error(error) => {
-                self.emit(&open.id, open.batch, sink, |out| {
-                    write_rpc_error(out, Some(open.id.raw()), error)
-                });
+            Answer::Error(error) => self.emit_error(&open, error, sink),
+            Answer::Result(result) | Answer::List(result) => {
+                if open.revision.is_stateless() {
+                    self.emit_modern(
+                        Lane::Request(key),
+                        open.id.raw(),
+                        "complete",
+                        result,
+                        ttl,
+                        sink,
+                    );
+                } else {
+                    self.emit(&open, sink, |out| {
+                        jsonrpc::write_result(out, open.id.raw(), result)
+                    });
+                }
             }
-            Answer::Result(result) | Answer::List(result) if !open.revision.is_stateless() => {
-                self.emit(&open.id, open.batch, sink, |out| {
-                    jsonrpc::write_result(out, open.id.raw(), result)
-                });
-            }
-            Answer::Result(result) => self.emit_modern(&open.id, result, None, sink),
-            Answer::List(result) => {
-                self.emit_modern(&open.id, result, Some(self.config.cache_ttl_ms), sink);
+            Answer::Typed(result_type, result) => {
+                self.emit_modern(
+                    Lane::Request(key),
+                    open.id.raw(),
+                    result_type,
+                    result,
+                    ttl,
+                    sink,
+                );
             }
         }
     }
@@ -48,30 +66,28 @@ impl ServerPeer {
         let Some(token) = &open.progress_token else {
             return;
         };
-        if progress <= open.progress {
+        // Zero is a fine beginning; after that the value must rise.
+        if open.progress.is_some_and(|last| progress <= last) {
             return;
         }
-        open.progress = progress;
+        open.progress = Some(progress);
         let mut params = format!(r#"{{"progressToken":{token},"progress":{progress}"#);
         if let Some(total) = total {
             params.push_str(&format!(r#","total":{total}"#));
         }
-        if open.revision.progress_has_message() {
+        if open.revision.progress_has_message() && !message.is_empty() {
             params.push_str(r#","message":"#);
             write_string(&mut params, message);
         }
         params.push('}');
-        let out = sink.begin(Some(&open.id));
-        jsonrpc::write_notification(out, "notifications/progress", Some(&params));
-        sink.commit();
+        send(sink, Lane::Request(key), "notifications/progress", &params);
     }
 
     /// Sends a notification of the session to a legacy client. Before the client has finished its
     /// handshake it is held, up to `notifications_held_max`; the oldest goes first.
     pub fn notify(&mut self, method: &'static str, params: String, sink: &mut dyn MessageSink) {
         if self.initialized {
-            jsonrpc::write_notification(sink.begin(None), method, Some(&params));
-            sink.commit();
+            send(sink, Lane::Session, method, &params);
             return;
         }
         if self.held.len() >= self.config.limits.notifications_held_max {
@@ -81,18 +97,41 @@ impl ServerPeer {
         self.held.push_back((method, params));
     }
 
-    /// Sends a log message to a legacy client that has asked for this level or a lower one.
-    pub fn log(&mut self, level: LogLevel, logger: &str, text: &str, sink: &mut dyn MessageSink) {
-        if !self.initialized || self.log_level.is_none_or(|wanted| level < wanted) {
-            return;
+    /// Sends a log message of the session to a legacy client that has asked for this level or a lower
+    /// one. `data` is a raw JSON value.
+    pub fn log(&mut self, level: LogLevel, logger: &str, data: &str, sink: &mut dyn MessageSink) {
+        if self.initialized && self.log_level.is_some_and(|wanted| level >= wanted) {
+            send(
+                sink,
+                Lane::Session,
+                "notifications/message",
+                &log_params(level, logger, data),
+            );
         }
-        let mut params = format!(r#"{{"level":"{}","logger":"#, level.as_str());
-        write_string(&mut params, logger);
-        params.push_str(r#","data":"#);
-        write_string(&mut params, text);
-        params.push('}');
-        jsonrpc::write_notification(sink.begin(None), "notifications/message", Some(&params));
-        sink.commit();
+    }
+
+    /// Sends a log message that belongs to one request: on its stream, and by the level that its era asks
+    /// for: the request's own, or that of the session (without one, everything).
+    pub fn log_for(
+        &mut self,
+        key: RequestKey,
+        level: LogLevel,
+        logger: &str,
+        data: &str,
+        sink: &mut dyn MessageSink,
+    ) {
+        let Some(open) = self.open.iter().find(|open| open.key == key) else {
+            return;
+        };
+        let wanted = if open.revision.is_stateless() {
+            open.log_level.is_some_and(|wanted| level >= wanted)
+        } else {
+            self.log_level.is_none_or(|wanted| level >= wanted)
+        };
+        if wanted {
+            let params = log_params(level, logger, data);
+            send(sink, Lane::Request(key), "notifications/message", &params);
+        }
     }
 
     /// Tells everyone who may know that a list changed: a legacy client that has finished its handshake,
@@ -102,35 +141,91 @@ impl ServerPeer {
             self.notify(list.method(), "{}".to_owned(), sink);
         }
         for open in &self.open {
-            if open.listening.is_some_and(|asked| list.of(asked)) {
-                let params = subscription_params(&open.id, None);
-                jsonrpc::write_notification(
-                    sink.begin(Some(&open.id)),
-                    list.method(),
-                    Some(&params),
-                );
-                sink.commit();
+            if open
+                .listening
+                .as_ref()
+                .is_some_and(|asked| list.of(asked.lists))
+            {
+                let params = subscription_params(&open.id, "");
+                send(sink, Lane::Request(open.key), list.method(), &params);
             }
         }
+    }
+
+    /// Tells everyone who subscribed to it that a resource changed.
+    pub fn resource_updated(&mut self, uri: &str, sink: &mut dyn MessageSink) {
+        let mut member = String::from(r#""uri":"#);
+        write_string(&mut member, uri);
+        if self.resources.contains(uri) {
+            self.notify(
+                "notifications/resources/updated",
+                format!("{{{member}}}"),
+                sink,
+            );
+        }
+        for open in &self.open {
+            if open
+                .listening
+                .as_ref()
+                .is_some_and(|asked| asked.resources.contains(uri))
+            {
+                let params = subscription_params(&open.id, &format!(",{member}"));
+                send(
+                    sink,
+                    Lane::Request(open.key),
+                    "notifications/resources/updated",
+                    &params,
+                );
+            }
+        }
+    }
+
+    /// Asks a legacy client something in the service of one of its requests; the answer comes as
+    /// [`ServerEvent::Answered`](super::ServerEvent::Answered). `None` when the request is gone or belongs
+    /// to the stateless era, which has no such requests.
+    pub fn ask(
+        &mut self,
+        key: RequestKey,
+        method: &str,
+        params: &str,
+        sink: &mut dyn MessageSink,
+    ) -> Option<AskKey> {
+        let open = self.open.iter().find(|open| open.key == key)?;
+        if open.revision.is_stateless() {
+            return None;
+        }
+        let ask = AskKey(self.next_ask);
+        self.next_ask += 1;
+        self.asked.push(Asked {
+            key: ask,
+            of: Some(key),
+        });
+        jsonrpc::write_request(sink.begin(Lane::Request(key)), ask.0, method, Some(params));
+        sink.commit();
+        Some(ask)
     }
 
     /// Answers a request that was never opened.
     pub(super) fn answer_now(
         &mut self,
-        id: &RequestId,
+        id: &str,
         batch: Option<u32>,
         outcome: Result<&str, RpcError>,
         sink: &mut dyn MessageSink,
     ) {
-        if let Some(batch) =
-            batch.and_then(|number| self.batches.iter_mut().find(|b| b.number == number))
-        {
-            batch.waiting += 1;
+        let write = |out: &mut Vec<u8>| match &outcome {
+            Ok(result) => jsonrpc::write_result(out, id, result),
+            Err(error) => write_rpc_error(out, Some(id), error),
+        };
+        if let Some(batch) = self.batch(batch) {
+            write(batch.next_answer());
+            return;
         }
-        self.emit(id, batch, sink, |out| match outcome {
-            Ok(result) => jsonrpc::write_result(out, id.raw(), result),
-            Err(error) => write_rpc_error(out, Some(id.raw()), &error),
-        });
+        if let Err(error) = &outcome {
+            sink.note_error(error.code);
+        }
+        write(sink.begin(Lane::Reply));
+        sink.commit();
     }
 
     /// Answers something that is no request.
@@ -142,46 +237,50 @@ impl ServerPeer {
         sink: &mut dyn MessageSink,
     ) {
         self.tally.unreadable += 1;
-        match batch.and_then(|number| self.batches.iter_mut().find(|b| b.number == number)) {
-            Some(batch) => {
-                let separator = if batch.answers.is_empty() { b'[' } else { b',' };
-                batch.answers.push(separator);
-                write_rpc_error(&mut batch.answers, id, error);
-            }
-            None => {
-                write_rpc_error(sink.begin(None), id, error);
-                sink.commit();
-            }
+        if let Some(batch) = self.batch(batch) {
+            write_rpc_error(batch.next_answer(), id, error);
+            return;
         }
+        sink.note_error(error.code);
+        write_rpc_error(sink.begin(Lane::Reply), id, error);
+        sink.commit();
     }
 
-    pub(super) fn emit(
-        &mut self,
-        id: &RequestId,
-        batch: Option<u32>,
-        sink: &mut dyn MessageSink,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let Some(number) = batch else {
-            write(sink.begin(Some(id)));
-            sink.commit();
-            return;
-        };
-        if let Some(batch) = self.batches.iter_mut().find(|batch| batch.number == number) {
-            let separator = if batch.answers.is_empty() { b'[' } else { b',' };
-            batch.answers.push(separator);
-            write(&mut batch.answers);
+    fn emit_error(&mut self, open: &Open, error: &RpcError, sink: &mut dyn MessageSink) {
+        if open.batch.is_none() {
+            sink.note_error(error.code);
         }
-        self.batch_answered(number, sink);
+        self.emit(open, sink, |out| {
+            write_rpc_error(out, Some(open.id.raw()), error)
+        });
+    }
+
+    fn emit(&mut self, open: &Open, sink: &mut dyn MessageSink, write: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(batch) = self.batch(open.batch) {
+            write(batch.next_answer());
+            self.batch_answered(open.batch, Lane::Request(open.key), sink);
+            return;
+        }
+        write(sink.begin(Lane::Request(open.key)));
+        sink.commit();
     }
 }
 
+fn send(sink: &mut dyn MessageSink, lane: Lane, method: &str, params: &str) {
+    jsonrpc::write_notification(sink.begin(lane), method, Some(params));
+    sink.commit();
+}
+
+fn log_params(level: LogLevel, logger: &str, data: &str) -> String {
+    let mut params = format!(r#"{{"level":"{}","logger":"#, level.as_str());
+    write_string(&mut params, logger);
+    params.push_str(r#","data":"#);
+    params.push_str(data);
+    params.push('}');
+    params
+}
+
 pub(super) fn write_rpc_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
-    jsonrpc::write_error(
-        out,
-        id,
-        error.code.number(),
-        &error.message,
-        error.data.as_deref(),
-    );
+    let code = error.code.number();
+    jsonrpc::write_error(out, id, code, &error.message, error.data.as_deref());
 }

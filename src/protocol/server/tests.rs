@@ -5,11 +5,13 @@ use super::*;
 #[derive(Default)]
 struct Lines {
     buffer: Vec<u8>,
+    lanes: Vec<Lane>,
     lines: Vec<String>,
 }
 
 impl MessageSink for Lines {
-    fn begin(&mut self, _in_service_of: Option<&RequestId>) -> &mut Vec<u8> {
+    fn begin(&mut self, lane: Lane) -> &mut Vec<u8> {
+        self.lanes.push(lane);
         self.buffer.clear();
         &mut self.buffer
     }
@@ -43,11 +45,12 @@ impl Bench {
                 tools: true,
                 ..Changing::default()
             },
+            resource_updates: true,
             cache_ttl_ms: 1_000,
             limits,
         };
         Self {
-            peer: ServerPeer::new(config),
+            peer: ServerPeer::new(Arc::new(config)),
             sink: Lines::default(),
         }
     }
@@ -61,7 +64,8 @@ impl Bench {
 
     /// What the peer writes at once.
     fn say(&mut self, message: &str) -> Vec<String> {
-        self.peer.handle_message(message.as_bytes(), &mut self.sink);
+        self.peer
+            .handle_message(Scope::default(), message.as_bytes(), &mut self.sink);
         std::mem::take(&mut self.sink.lines)
     }
 
@@ -434,14 +438,20 @@ fn progress_goes_to_those_who_asked_and_rises() {
 #[test]
 fn log_messages_are_silent_until_a_level_is_set() {
     let mut bench = Bench::negotiated("2025-11-25");
-    bench.peer.log(LogLevel::Error, "l", "x", &mut bench.sink);
+    bench
+        .peer
+        .log(LogLevel::Error, "l", "\"x\"", &mut bench.sink);
     assert!(bench.sink.lines.is_empty());
     let lines = bench.say(
         r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"warning"}}"#,
     );
     assert_eq!(lines, [r#"{"jsonrpc":"2.0","id":1,"result":{}}"#]);
-    bench.peer.log(LogLevel::Info, "l", "x", &mut bench.sink);
-    bench.peer.log(LogLevel::Warning, "l", "x", &mut bench.sink);
+    bench
+        .peer
+        .log(LogLevel::Info, "l", "\"x\"", &mut bench.sink);
+    bench
+        .peer
+        .log(LogLevel::Warning, "l", "\"x\"", &mut bench.sink);
     assert_eq!(
         std::mem::take(&mut bench.sink.lines),
         [
