@@ -1,5 +1,5 @@
 // An MCP client that hides nothing: one child process, one JSON document per line, every message kept.
-import { residentKib, start, stop, within } from "./processes.mjs";
+import { residentKib, start, within } from "./processes.mjs";
 
 const ANSWER_MS = 60_000;
 
@@ -103,8 +103,8 @@ export class McpClient {
     return { code, signal, ms: Math.round(performance.now() - begin) };
   }
 
-  kill() {
-    return stop(this.#child, 3_000);
+  signal(name) {
+    this.#child.kill(name);
   }
 
   #read(data) {

@@ -22,10 +22,13 @@ export function within(ms, what, promise) {
   return Promise.race([promise, limit]).finally(() => clearTimeout(timer));
 }
 
+/** `env` with the mark, for children that somebody else starts on our behalf. */
+export const marked = (env) => ({ ...env, [MARK]: mark });
+
 /** Starts `command` (an argv) and returns the child, with `child.ended` resolving to `{code, signal}`. */
 export function start(command, { env = process.env, cwd, stdio = "pipe" } = {}) {
   const child = spawn(command[0], command.slice(1), {
-    env: { ...env, [MARK]: mark },
+    env: marked(env),
     cwd,
     stdio,
     detached: true,
@@ -56,9 +59,16 @@ export async function stopAll() {
   await Promise.all([...running].map((child) => stop(child, 5_000)));
 }
 
-/** Kills every group at once, for the moments in which nothing can be awaited. */
+/** Kills everything of this run at once, for the moments in which nothing can be awaited. */
 export function killAll() {
   for (const child of running) signalGroup(child, "SIGKILL");
+  for (const { pid } of leftovers() ?? []) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch {
+      // It is gone already.
+    }
+  }
 }
 
 function signalGroup(child, signal) {
@@ -87,11 +97,20 @@ export function leftovers() {
   return found;
 }
 
-/** Resident memory of one process in KiB, where /proc tells. */
-export function residentKib(pid) {
-  try {
-    return Number(/^VmRSS:\s+(\d+)/m.exec(fs.readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
-  } catch {
-    return undefined;
+/** Resident memory of a child's whole process group in KiB, where /proc tells. */
+export function residentKib(group) {
+  if (!fs.existsSync("/proc/self/stat")) return undefined;
+  let sum = 0;
+  for (const name of fs.readdirSync("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    try {
+      // pid (command) state ppid pgrp …; the command may hold blanks and brackets.
+      const pgrp = fs.readFileSync(`/proc/${name}/stat`, "latin1").split(") ").at(-1).split(" ")[2];
+      if (Number(pgrp) !== group) continue;
+      sum += Number(/^VmRSS:\s+(\d+)/m.exec(fs.readFileSync(`/proc/${name}/status`, "latin1"))?.[1] ?? 0);
+    } catch {
+      // It ended while we looked.
+    }
   }
+  return sum;
 }

@@ -32,7 +32,7 @@ export class Recorder {
 
 /** Runs every step. `side`: `{gateway, operator, telegram, open(options), negotiate(client, version)}`. */
 export async function runScript(side) {
-  const record = (side.rec = new Recorder());
+  const record = new Recorder();
   const wrongToken = refusedAtStart(record, side);
   const client = side.open();
   await opening(record, side, client);
