@@ -1,16 +1,18 @@
-// Runs drawspan and the original against real OpenClaw Gateways and compares them. Started by ./run.
+// Runs drawspan and the original against real OpenClaw Gateways and compares them.
 //
-//   run.mjs PEERS_DIR       DRAWSPAN=PATH names the program under test (target/release/drawspan)
+// Started by ./run, with the directory of the peers as its argument.
 //
-// Two Gateways are seeded alike, one for each side, because the script changes what is in them. Both scripts
-// run at the same time; after its own, drawspan's Gateway serves the official clients and the other checks.
+// Two Gateways are seeded alike, one for each side, because the script changes what is in them.
+// Both scripts run at the same time; after its own, drawspan's Gateway serves the official clients
+// and the other checks.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { Checks } from "./lib/checks.mjs";
-import { compare, DIFFERENCES, normaliser } from "./lib/compare.mjs";
+import { compare, normaliser } from "./lib/compare.mjs";
+import { DIFFERENCES } from "./lib/differences.mjs";
 import { freePort, Gateway } from "./lib/gateway.mjs";
 import { McpClient } from "./lib/mcp-client.mjs";
 import { modernOverStdio } from "./lib/modern.mjs";
@@ -24,7 +26,9 @@ import { Model, Telegram } from "./lib/stand-ins.mjs";
 const WHOLE_RUN_MS = 350_000;
 const here = path.dirname(fileURLToPath(import.meta.url));
 const peers = process.argv[2];
-const drawspan = path.resolve(process.env.DRAWSPAN ?? path.join(here, "../../target/release/drawspan"));
+const drawspan = path.resolve(
+  process.env.DRAWSPAN ?? path.join(here, "../../target/release/drawspan"),
+);
 const checks = new Checks();
 const homes = [];
 
@@ -32,12 +36,14 @@ process.once("SIGINT", () => abort("interrupted", 130));
 process.once("SIGTERM", () => abort("terminated", 143));
 process.on("exit", () => {
   killAll();
-  for (const home of homes) fs.rmSync(home, { recursive: true, force: true });
+  for (const home of homes) fs.rmSync(home, { recursive: true, force: true, maxRetries: 5 });
 });
 setTimeout(() => abort(`not done after ${WHOLE_RUN_MS} ms`, 1), WHOLE_RUN_MS).unref();
 
 if (spawnSync(drawspan, ["version"]).status !== 0) {
-  console.error(`peers: ${drawspan} does not run: build it with cargo build --release, or set DRAWSPAN`);
+  console.error(
+    `peers: ${drawspan} does not run: build it with cargo build --release, or set DRAWSPAN`,
+  );
   process.exit(1);
 }
 try {
@@ -68,7 +74,16 @@ async function main() {
 function original(gateway) {
   return {
     name: "original",
-    command: ({ tokenFile = gateway.tokenFile, more = [] } = {}) => ["openclaw", "mcp", "serve", "--url", gateway.url, "--token-file", tokenFile, ...more],
+    command: ({ tokenFile = gateway.tokenFile, more = [] } = {}) => [
+      "openclaw",
+      "mcp",
+      "serve",
+      "--url",
+      gateway.url,
+      "--token-file",
+      tokenFile,
+      ...more,
+    ],
     // It takes seconds to start, and lets a client initialise as often as it likes.
     negotiate: (_side, client, version) => client.initialize(version),
   };
@@ -78,7 +93,9 @@ function ours(gateway) {
   return {
     name: "drawspan",
     command: ({ tokenFile = gateway.tokenFile, more = [], bare = false } = {}) =>
-      bare ? [drawspan, "serve"] : [drawspan, "serve", "--url", gateway.url, "--token-file", tokenFile, ...more],
+      bare
+        ? [drawspan, "serve"]
+        : [drawspan, "serve", "--url", gateway.url, "--token-file", tokenFile, ...more],
     async negotiate(side, _client, version) {
       const client = side.open();
       const answer = await client.initialize(version);
@@ -99,7 +116,15 @@ async function openSide(kind, base, model) {
   gateway.start();
   await gateway.ready();
   const { name, command, negotiate } = kind(gateway);
-  const side = { name, command, gateway, telegram, wrongTokenFile, opened: [], operator: await Operator.connect(gateway) };
+  const side = {
+    name,
+    command,
+    gateway,
+    telegram,
+    wrongTokenFile,
+    opened: [],
+    operator: await Operator.connect(gateway),
+  };
   side.open = (options) => {
     const client = new McpClient(command(options), { env: gateway.env, cwd: home });
     side.opened.push(client);
@@ -110,7 +135,10 @@ async function openSide(kind, base, model) {
 }
 
 function reportParity(theirs, theirRecord, mine, myRecord) {
-  for (const [side, record] of [[theirs, theirRecord], [mine, myRecord]]) {
+  for (const [side, record] of [
+    [theirs, theirRecord],
+    [mine, myRecord],
+  ]) {
     for (const broken of record.broken) checks.fail(`script on ${side.name}`, broken);
   }
   const { rows, unused } = compare(normalised(theirs, theirRecord), normalised(mine, myRecord));
@@ -122,11 +150,18 @@ function reportParity(theirs, theirRecord, mine, myRecord) {
     else checks.pass(`parity: ${step}  [${names.join(", ")}]`, "by design");
     names?.forEach((name) => seen.add(name));
   }
-  for (const name of unused) checks.fail(`parity: the difference "${name}"`, "it was not seen; the table in lib/compare.mjs names it");
+  for (const name of unused)
+    checks.fail(
+      `parity: the difference "${name}"`,
+      "it was not seen; the table in lib/compare.mjs names it",
+    );
   console.log("\ndifferences by design:");
   for (const name of seen) console.log(`  ${name}: ${reasons.get(name)}`);
   console.log("\nfirst answer and resident memory:");
-  for (const side of [theirs, mine]) console.log(`  ${side.name}: ${side.firstAnswerMs} ms, ${Math.round(side.residentKib / 102.4) / 10} MiB`);
+  for (const side of [theirs, mine])
+    console.log(
+      `  ${side.name}: ${side.firstAnswerMs} ms, ${Math.round(side.residentKib / 102.4) / 10} MiB`,
+    );
   console.log();
 }
 
@@ -137,19 +172,28 @@ function normalised(side, record) {
 
 async function pythonClient(side) {
   const given = { command: side.command(), env: marked(side.gateway.env), cwd: side.gateway.home };
-  const child = start([path.join(peers, "venv/bin/python"), path.join(here, "lib/sdk_python.py"), JSON.stringify(given)]);
+  const child = start([
+    path.join(peers, "venv/bin/python"),
+    path.join(here, "lib/sdk_python.py"),
+    JSON.stringify(given),
+  ]);
   let out = "";
   let err = "";
   child.stdout.on("data", (data) => (out += data));
   child.stderr.on("data", (data) => (err += data));
   child.stdin.end();
   const { code } = await child.ended;
-  const lines = out.trim().split("\n").filter(Boolean).map((line) => JSON.parse(line));
+  const lines = out
+    .trim()
+    .split("\n")
+    .filter(Boolean)
+    .map((line) => JSON.parse(line));
   for (const { check, ok, detail } of lines) {
     if (ok) checks.pass(`Python SDK: ${check}`);
     else checks.fail(`Python SDK: ${check}`, detail);
   }
-  if (code !== 0 || lines.length === 0) checks.fail("Python SDK", `the script ended with ${code}: ${err.slice(-1500)}`);
+  if (code !== 0 || lines.length === 0)
+    checks.fail("Python SDK", `the script ended with ${code}: ${err.slice(-1500)}`);
 }
 
 async function noProcessLeft() {
@@ -159,7 +203,11 @@ async function noProcessLeft() {
     left = leftovers();
   }
   if (left === undefined) return;
-  if (left.length) checks.fail("no process is left behind", left.map(({ pid, command }) => `${pid} ${command}`).join("\n"));
+  if (left.length)
+    checks.fail(
+      "no process is left behind",
+      left.map(({ pid, command }) => `${pid} ${command}`).join("\n"),
+    );
   else checks.pass("no process is left behind");
 }
 

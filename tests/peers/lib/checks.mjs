@@ -22,7 +22,9 @@ export class Checks {
 
   fail(name, why) {
     this.failed++;
-    console.log(`${"FAILED".padEnd(WIDTH)} ${name}\n${`${why}`.replace(/^/gm, " ".repeat(WIDTH + 3))}`);
+    console.log(
+      `${"FAILED".padEnd(WIDTH)} ${name}\n${`${why}`.replace(/^/gm, " ".repeat(WIDTH + 3))}`,
+    );
   }
 
   /** The closing line; true when nothing failed and something ran. */

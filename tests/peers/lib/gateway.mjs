@@ -1,16 +1,18 @@
 // A real OpenClaw Gateway on a seeded HOME of its own.
 //
-// Three sessions: one over telegram (with an image), one threaded over slack, one without any route. The
-// telegram channel and the model talk to stand-ins on loopback (stand-ins.mjs), so nothing leaves the
-// machine, messages are really delivered and agent turns really end. Two Gateways seeded with the same
-// `base` differ in nothing but paths, ports, random ids and the clock.
+// Three sessions: one over telegram (with an image), one threaded over slack, one without any
+// route. The telegram channel and the model talk to stand-ins on loopback (stand-ins.mjs), so
+// nothing leaves the machine, messages are really delivered and agent turns really end. Two
+// Gateways seeded with the same `base` differ in nothing but paths, ports, random ids and the
+// clock.
 import { createHash, generateKeyPairSync } from "node:crypto";
 import fs from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import { sleep, start, stop } from "./processes.mjs";
 
-const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+const PIXEL =
+  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const text = (value) => [{ type: "text", text: value }];
 
 export const MAIN = "agent:main:main";
@@ -26,13 +28,22 @@ const SESSIONS = [
     messages: [
       ["m1a", "user", text("Hello from telegram")],
       ["m1b", "assistant", text("Hi Ada, how can I help?")],
-      ["m1c", "user", [...text("Here is a picture"), { type: "image", mimeType: "image/png", data: PIXEL }]],
+      [
+        "m1c",
+        "user",
+        [...text("Here is a picture"), { type: "image", mimeType: "image/png", data: PIXEL }],
+      ],
     ],
   },
   {
     key: SLACK,
     sessionId: "22222222-2222-4222-8222-222222222222",
-    route: { channel: "slack", to: "channel:C0SEED", accountId: "work", threadId: "1717171717.000100" },
+    route: {
+      channel: "slack",
+      to: "channel:C0SEED",
+      accountId: "work",
+      threadId: "1717171717.000100",
+    },
     extra: { chatType: "channel", displayName: "#seed-room" },
     messages: [
       ["m2a", "user", "Plain string content in slack"],
@@ -49,7 +60,10 @@ const SESSIONS = [
 ];
 
 export class Gateway {
-  /** `base`: the time (ms) the seeded story starts at; `standIns`: URLs of the telegram and model stand-ins. */
+  /**
+   * `base`: the time (ms) the seeded story starts at; `standIns`: URLs of the telegram and model
+   * stand-ins.
+   */
   constructor({ peers, home, port, base, standIns }) {
     Object.assign(this, { peers, home, port, base });
     this.token = "seed-gateway-token";
@@ -61,9 +75,17 @@ export class Gateway {
     this.seed(standIns);
   }
 
-  /** The environment of everything that belongs to this Gateway: our HOME, and none of the user's settings. */
+  /**
+   * The environment of everything that belongs to this Gateway: our HOME, and none of the user's
+   * settings.
+   */
   get env() {
-    const env = { HOME: this.home, PATH: `${this.peers}/bin:${process.env.PATH}`, LANG: "C.UTF-8", TZ: "UTC" };
+    const env = {
+      HOME: this.home,
+      PATH: `${this.peers}/bin:${process.env.PATH}`,
+      LANG: "C.UTF-8",
+      TZ: "UTC",
+    };
     if (process.env.TMPDIR) env.TMPDIR = process.env.TMPDIR;
     return env;
   }
@@ -98,13 +120,27 @@ export class Gateway {
     };
     return {
       // Without mode "local" this version refuses to start.
-      gateway: { mode: "local", bind: "loopback", port: this.port, auth: { mode: "token", token: this.token } },
+      gateway: {
+        mode: "local",
+        bind: "loopback",
+        port: this.port,
+        auth: { mode: "token", token: this.token },
+      },
       logging: { file: path.join(this.home, "openclaw.log") },
       update: { checkOnStart: false },
-      agents: { defaults: { workspace, skipBootstrap: true, model: { primary: "seed/seed-model" } } },
+      agents: {
+        defaults: { workspace, skipBootstrap: true, model: { primary: "seed/seed-model" } },
+      },
       models: {
         mode: "merge",
-        providers: { seed: { baseUrl: model, apiKey: "seed-key", api: "openai-completions", models: [seedModel] } },
+        providers: {
+          seed: {
+            baseUrl: model,
+            apiKey: "seed-key",
+            api: "openai-completions",
+            models: [seedModel],
+          },
+        },
       },
       channels: {
         telegram: {
@@ -122,11 +158,24 @@ export class Gateway {
   /** Starts the program; `ready` tells when it serves. */
   start() {
     const out = fs.openSync(this.log, "a");
-    this.child = start(["openclaw", "gateway", "run", "--port", `${this.port}`, "--bind", "loopback", "--auth", "token"], {
-      env: this.env,
-      cwd: path.join(this.home, "workspace"),
-      stdio: ["ignore", out, out],
-    });
+    this.child = start(
+      [
+        "openclaw",
+        "gateway",
+        "run",
+        "--port",
+        `${this.port}`,
+        "--bind",
+        "loopback",
+        "--auth",
+        "token",
+      ],
+      {
+        env: this.env,
+        cwd: path.join(this.home, "workspace"),
+        stdio: ["ignore", out, out],
+      },
+    );
     fs.closeSync(out);
     this.child.ended.then((how) => (this.ended = how));
     this.ended = undefined;
@@ -135,8 +184,13 @@ export class Gateway {
   async ready(limitMs = 120_000) {
     const deadline = Date.now() + limitMs;
     while (Date.now() < deadline) {
-      if (this.ended) throw new Error(`the Gateway ended before it was ready: ${JSON.stringify(this.ended)}\n${this.logTail()}`);
-      const up = await fetch(`http://127.0.0.1:${this.port}/readyz`, { signal: AbortSignal.timeout(2000) }).then(
+      if (this.ended)
+        throw new Error(
+          `the Gateway ended before it was ready: ${JSON.stringify(this.ended)}\n${this.logTail()}`,
+        );
+      const up = await fetch(`http://127.0.0.1:${this.port}/readyz`, {
+        signal: AbortSignal.timeout(2000),
+      }).then(
         (answer) => answer.status === 200,
         () => false,
       );
@@ -184,12 +238,21 @@ function newIdentity() {
 /** JSON lines: a header, then entries chained by parentId, one second apart. */
 function transcript(session, begin, cwd) {
   const iso = (ms) => new Date(ms).toISOString();
-  const lines = [{ type: "session", version: 3, id: session.sessionId, timestamp: iso(begin), cwd }];
+  const lines = [
+    { type: "session", version: 3, id: session.sessionId, timestamp: iso(begin), cwd },
+  ];
   let parentId = null;
   session.messages.forEach(([id, role, content], index) => {
     const timestamp = begin + (index + 1) * 1000;
     const message = { role, content, timestamp };
-    if (role === "assistant") Object.assign(message, { api: "seed", provider: "seed", model: "seed", stopReason: "stop", usage: usage() });
+    if (role === "assistant")
+      Object.assign(message, {
+        api: "seed",
+        provider: "seed",
+        model: "seed",
+        stopReason: "stop",
+        usage: usage(),
+      });
     lines.push({ type: "message", id, parentId, timestamp: iso(timestamp), message });
     parentId = id;
   });
@@ -203,10 +266,22 @@ function usage() {
 
 function storeEntry({ sessionId, route, extra, messages }, begin, sessionFile) {
   const last = begin + messages.length * 1000;
-  const entry = { sessionId, sessionFile, sessionStartedAt: begin, lastInteractionAt: last, updatedAt: last, ...extra };
+  const entry = {
+    sessionId,
+    sessionFile,
+    sessionStartedAt: begin,
+    lastInteractionAt: last,
+    updatedAt: last,
+    ...extra,
+  };
   if (!route) return entry;
   const { channel, to, accountId, threadId } = route;
-  Object.assign(entry, { deliveryContext: route, lastChannel: channel, lastTo: to, lastAccountId: accountId });
+  Object.assign(entry, {
+    deliveryContext: route,
+    lastChannel: channel,
+    lastTo: to,
+    lastAccountId: accountId,
+  });
   if (threadId) entry.lastThreadId = threadId;
   return entry;
 }

@@ -1,4 +1,5 @@
-// An MCP client that hides nothing: one child process, one JSON document per line, every message kept.
+// An MCP client that hides nothing: one child process, one JSON document per line, every message
+// kept.
 import { residentKib, start, within } from "./processes.mjs";
 
 const ANSWER_MS = 60_000;
@@ -42,15 +43,22 @@ export class McpClient {
   /** Sends a request and returns its id; `answer` waits for what comes back. */
   post(method, params) {
     const id = this.#nextId++;
-    this.line(JSON.stringify({ jsonrpc: "2.0", id, method, ...(params === undefined ? {} : { params }) }));
+    this.line(
+      JSON.stringify({ jsonrpc: "2.0", id, method, ...(params === undefined ? {} : { params }) }),
+    );
     return id;
   }
 
   /** The answer to request `id` without its frame: `{result}` or `{error}`. */
   async answer(id, limitMs = ANSWER_MS) {
-    const message = await this.message(`answer to request ${id}`, (m) => m.id === id && !m.method, limitMs);
+    const message = await this.message(
+      `answer to request ${id}`,
+      (m) => m.id === id && !m.method,
+      limitMs,
+    );
     const { jsonrpc, id: _, ...body } = message;
-    if (jsonrpc !== "2.0") throw new Error(`answer without "jsonrpc":"2.0": ${JSON.stringify(message)}`);
+    if (jsonrpc !== "2.0")
+      throw new Error(`answer without "jsonrpc":"2.0": ${JSON.stringify(message)}`);
     return body;
   }
 
@@ -60,7 +68,11 @@ export class McpClient {
 
   async initialize(protocolVersion = "2025-11-25") {
     const clientInfo = { name: "peers", version: "1.0.0" };
-    const answer = await this.request("initialize", { protocolVersion, capabilities: {}, clientInfo });
+    const answer = await this.request("initialize", {
+      protocolVersion,
+      capabilities: {},
+      clientInfo,
+    });
     this.notify("notifications/initialized");
     return answer;
   }
@@ -80,7 +92,8 @@ export class McpClient {
       const look = (ended) => {
         const message = this.received.find(wanted);
         if (message) resolve(message);
-        else if (ended) reject(new Error(`${what}: the process ended; stderr: ${this.stderr.slice(-400)}`));
+        else if (ended)
+          reject(new Error(`${what}: the process ended; stderr: ${this.stderr.slice(-400)}`));
         return message || ended;
       };
       if (look(false)) return;

@@ -17,7 +17,8 @@ const meta = (more) => ({
 /** Runs the checks against one fresh process. */
 export async function modernOverStdio(checks, open) {
   const client = open();
-  const ask = (method, params = {}, more) => client.request(method, { ...params, _meta: meta(more) });
+  const ask = (method, params = {}, more) =>
+    client.request(method, { ...params, _meta: meta(more) });
   const check = (name, act) => checks.check(`2026-07-28: ${name}`, act);
 
   await check("server/discover", async () => {
@@ -44,7 +45,10 @@ export async function modernOverStdio(checks, open) {
     assert.match(result.content[0].text, /^conversations: 2\n/);
   });
   await check("a tool's own error", async () => {
-    const { result } = await ask("tools/call", { name: "conversation_get", arguments: { session_key: "agent:main:nope" } });
+    const { result } = await ask("tools/call", {
+      name: "conversation_get",
+      arguments: { session_key: "agent:main:nope" },
+    });
     assert.equal(result.resultType, "complete");
     assert.equal(result.isError, true);
   });
@@ -55,7 +59,9 @@ export async function modernOverStdio(checks, open) {
     assert.ok(error.data.supported.includes(REVISION), JSON.stringify(error.data));
   });
   await check("missing clientCapabilities is -32602", async () => {
-    const { error } = await client.request("tools/list", { _meta: { [`${KEY}protocolVersion`]: REVISION } });
+    const { error } = await client.request("tools/list", {
+      _meta: { [`${KEY}protocolVersion`]: REVISION },
+    });
     assert.equal(error.code, -32602);
   });
   await check("ping is gone", async () => {
@@ -64,11 +70,19 @@ export async function modernOverStdio(checks, open) {
   await check("subscriptions/listen is acknowledged, cancelling ends it", async () => {
     const id = listen(client);
     const { params } = await acknowledged(client, id);
-    assert.deepEqual(Object.keys(params.notifications), ["toolsListChanged"], "what the server has, and no more");
+    assert.deepEqual(
+      Object.keys(params.notifications),
+      ["toolsListChanged"],
+      "what the server has, and no more",
+    );
     client.notify("notifications/cancelled", { requestId: id });
     await sleep(300);
     await ask("tools/list");
-    assert.equal(client.received.filter((message) => message.id === id).length, 0, "no answer after the cancel");
+    assert.equal(
+      client.received.filter((message) => message.id === id).length,
+      0,
+      "no answer after the cancel",
+    );
   });
   await check("a handshake in the same process", async () => {
     const { protocolVersion } = unwrap(await client.initialize("2025-06-18"));
@@ -93,6 +107,8 @@ function listen(client) {
 }
 
 function acknowledged(client, id) {
-  const wanted = (m) => m.method === "notifications/subscriptions/acknowledged" && m.params?._meta?.[SUBSCRIPTION] === id;
+  const wanted = (m) =>
+    m.method === "notifications/subscriptions/acknowledged" &&
+    m.params?._meta?.[SUBSCRIPTION] === id;
   return client.message("acknowledgement", wanted, 5_000);
 }

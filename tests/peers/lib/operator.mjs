@@ -1,6 +1,6 @@
-// An operator's connection to the Gateway: the part of its WebSocket protocol the tests need to make
-// things happen. It uses the device identity of the seeded HOME, as the bridges under test do, because
-// an approval is visible only to the device that asked for it.
+// An operator's connection to the Gateway: the part of its WebSocket protocol the tests need to
+// make things happen. It uses the device identity of the seeded HOME, as the bridges under test do,
+// because an approval is visible only to the device that asked for it.
 import { createHash, createPrivateKey, createPublicKey, randomUUID, sign } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -19,7 +19,9 @@ export class Operator {
     const socket = new WebSocket(gateway.url);
     operator.#socket = socket;
     const challenge = new Promise((resolve, reject) => {
-      socket.addEventListener("message", ({ data }) => operator.#receive(JSON.parse(data), resolve));
+      socket.addEventListener("message", ({ data }) =>
+        operator.#receive(JSON.parse(data), resolve),
+      );
       socket.addEventListener("error", () => reject(new Error("operator: the WebSocket failed")));
       socket.addEventListener("close", ({ code, reason }) => {
         const error = new Error(`operator: closed ${code} ${reason}`);
@@ -46,15 +48,22 @@ export class Operator {
   }
 
   /**
-   * The user says something in a session. Resolves when the turn is over, to the number of messages it added:
-   * the user's and the model's echo. This Gateway version refuses most turns of a seeded session after the first
-   * ("reply session initialization conflicted"); then it is the user's message alone.
+   * The user says something in a session. Resolves when the turn is over, to the number of messages
+   * it added: the user's and the model's echo. This Gateway version refuses most turns of a seeded
+   * session after the first ("reply session initialization conflicted"); then it is the user's
+   * message alone.
    */
   async hears(sessionKey, message) {
     const before = await this.#count(sessionKey);
-    const { runId } = await this.call("chat.send", { sessionKey, message, idempotencyKey: randomUUID(), deliver: false });
+    const { runId } = await this.call("chat.send", {
+      sessionKey,
+      message,
+      idempotencyKey: randomUUID(),
+      deliver: false,
+    });
     const { status } = await this.call("agent.wait", { runId, timeoutMs: 20_000 });
-    if (status === "timeout") throw new Error(`operator: the turn for "${message}" did not end in 20 s`);
+    if (status === "timeout")
+      throw new Error(`operator: the turn for "${message}" did not end in 20 s`);
     return (await this.#count(sessionKey)) - before;
   }
 
@@ -82,20 +91,52 @@ export class Operator {
 }
 
 function connectParams(gateway, nonce) {
-  const identity = JSON.parse(fs.readFileSync(path.join(gateway.state, "identity", "device.json"), "utf8"));
-  const raw = createPublicKey(identity.publicKeyPem).export({ type: "spki", format: "der" }).subarray(-32);
+  const identity = JSON.parse(
+    fs.readFileSync(path.join(gateway.state, "identity", "device.json"), "utf8"),
+  );
+  const raw = createPublicKey(identity.publicKeyPem)
+    .export({ type: "spki", format: "der" })
+    .subarray(-32);
   const id = createHash("sha256").update(raw).digest("hex");
   const signedAt = Date.now();
-  const signed = ["v3", id, "cli", "cli", "operator", SCOPES.join(","), signedAt, gateway.token, nonce, process.platform, ""];
-  const signature = sign(null, Buffer.from(signed.join("|")), createPrivateKey(identity.privateKeyPem));
+  const signed = [
+    "v3",
+    id,
+    "cli",
+    "cli",
+    "operator",
+    SCOPES.join(","),
+    signedAt,
+    gateway.token,
+    nonce,
+    process.platform,
+    "",
+  ];
+  const signature = sign(
+    null,
+    Buffer.from(signed.join("|")),
+    createPrivateKey(identity.privateKeyPem),
+  );
   return {
     minProtocol: 4,
     maxProtocol: 4,
-    client: { id: "cli", displayName: "Peers test", version: "1.0.0", platform: process.platform, mode: "cli" },
+    client: {
+      id: "cli",
+      displayName: "Peers test",
+      version: "1.0.0",
+      platform: process.platform,
+      mode: "cli",
+    },
     caps: [],
     auth: { token: gateway.token },
     role: "operator",
     scopes: SCOPES,
-    device: { id, publicKey: raw.toString("base64url"), signature: signature.toString("base64url"), signedAt, nonce },
+    device: {
+      id,
+      publicKey: raw.toString("base64url"),
+      signature: signature.toString("base64url"),
+      signedAt,
+      nonce,
+    },
   };
 }

@@ -1,8 +1,8 @@
 // Every process a run starts, and the proof at the end that none is left.
 //
-// Each child gets its own process group and the environment variable MARK, which its own children inherit.
-// `stopAll` ends the groups; `leftovers` then looks for the mark in the whole process table, so that a
-// process which left its group is found as well.
+// Each child gets its own process group and the environment variable MARK, which its own children
+// inherit. `stopAll` ends the groups; `leftovers` then looks for the mark in the whole process
+// table, so that a process which left its group is found as well.
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
@@ -25,7 +25,10 @@ export function within(ms, what, promise) {
 /** `env` with the mark, for children that somebody else starts on our behalf. */
 export const marked = (env) => ({ ...env, [MARK]: mark });
 
-/** Starts `command` (an argv) and returns the child, with `child.ended` resolving to `{code, signal}`. */
+/**
+ * Starts `command` (an argv) and returns the child, with `child.ended` resolving to `{code,
+ * signal}`.
+ */
 export function start(command, { env = process.env, cwd, stdio = "pipe" } = {}) {
   const child = spawn(command[0], command.slice(1), {
     env: marked(env),
@@ -80,7 +83,10 @@ function signalGroup(child, signal) {
   }
 }
 
-/** Processes of this run that are still there: `[{pid, command}]`; undefined where there is no /proc. */
+/**
+ * Processes of this run that are still there: `[{pid, command}]`; undefined where there is no
+ * /proc.
+ */
 export function leftovers() {
   if (!fs.existsSync("/proc/self/environ")) return undefined;
   const found = [];
@@ -97,20 +103,20 @@ export function leftovers() {
   return found;
 }
 
-/** Resident memory of a child's whole process group in KiB, where /proc tells. */
-export function residentKib(group) {
-  if (!fs.existsSync("/proc/self/stat")) return undefined;
-  let sum = 0;
+/** Resident memory of a process and all below it in KiB, where /proc tells. */
+export function residentKib(root) {
+  if (!fs.existsSync("/proc/self/status")) return undefined;
+  const table = new Map();
   for (const name of fs.readdirSync("/proc")) {
     if (!/^\d+$/.test(name)) continue;
     try {
-      // pid (command) state ppid pgrp …; the command may hold blanks and brackets.
-      const pgrp = fs.readFileSync(`/proc/${name}/stat`, "latin1").split(") ").at(-1).split(" ")[2];
-      if (Number(pgrp) !== group) continue;
-      sum += Number(/^VmRSS:\s+(\d+)/m.exec(fs.readFileSync(`/proc/${name}/status`, "latin1"))?.[1] ?? 0);
+      const status = fs.readFileSync(`/proc/${name}/status`, "latin1");
+      const field = (key) => Number(new RegExp(`^${key}:\\s+(\\d+)`, "m").exec(status)?.[1] ?? 0);
+      table.set(Number(name), { parent: field("PPid"), kib: field("VmRSS") });
     } catch {
       // It ended while we looked.
     }
   }
-  return sum;
+  const below = (pid) => pid === root || (table.has(pid) && below(table.get(pid).parent));
+  return [...table].filter(([pid]) => below(pid)).reduce((sum, [, { kib }]) => sum + kib, 0);
 }

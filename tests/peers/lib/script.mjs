@@ -1,39 +1,31 @@
 // The parity script: one list of steps, run once against the original and once against drawspan.
 //
-// A step is a name and what came back. Nothing here knows which side it runs on; compare.mjs holds the one
-// table of intended differences.
+// A step is a name and what came back. Nothing here knows which side it runs on; compare.mjs holds
+// the one table of intended differences.
 import { MAIN, SLACK, UNROUTED } from "./gateway.mjs";
 import { sleep } from "./processes.mjs";
 import { unwrap } from "./mcp-client.mjs";
+import { bind, Recorder } from "./recorder.mjs";
 
 const VERSIONS = ["2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07", "2026-07-28", "garbage"];
-/** A script that met this many broken steps is given up: what follows would only wait. */
-const BROKEN_MAX = 4;
 
-export class Recorder {
-  /** Step name -> result, in the order of the script. */
-  steps = new Map();
-  broken = [];
-
-  async step(name, act) {
-    if (this.steps.has(name)) throw new Error(`two steps are called "${name}"`);
-    if (this.broken.length >= BROKEN_MAX) return undefined;
-    let result;
-    try {
-      result = await act();
-    } catch (error) {
-      this.broken.push(`${name}: ${error.message}`);
-      result = { broken: error.message };
-    }
-    this.steps.set(name, result);
-    return result;
-  }
-}
-
-/** Runs every step. `side`: `{gateway, operator, telegram, open(options), negotiate(client, version)}`. */
+/**
+ * Runs every step and returns the record, which says so when it had to stop early.
+ * `side`: `{gateway, operator, telegram, wrongTokenFile, open(options), negotiate(client, v)}`.
+ */
 export async function runScript(side) {
   const record = new Recorder();
   const wrongToken = refusedAtStart(record, side);
+  try {
+    await story(record, side);
+  } catch (error) {
+    record.broken.push(`stopped early: ${error.message}`);
+  }
+  await wrongToken;
+  return record;
+}
+
+async function story(record, side) {
   const client = side.open();
   await opening(record, side, client);
   await reading(record, client);
@@ -47,8 +39,6 @@ export async function runScript(side) {
   await sending(record, side, client);
   await ending(record, client);
   await channelModeOff(record, side);
-  await wrongToken;
-  return record;
 }
 
 async function opening(record, side, client) {
@@ -56,16 +46,24 @@ async function opening(record, side, client) {
   await step("initialize 2025-11-25", async () => unwrap(await client.initialize()));
   side.firstAnswerMs = Math.round(performance.now() - client.startedAt);
   side.residentKib = client.residentKib;
-  for (const version of VERSIONS) await step(`initialize ${version}`, async () => unwrap(await side.negotiate(client, version)));
+  for (const version of VERSIONS)
+    await step(`initialize ${version}`, async () => unwrap(await side.negotiate(client, version)));
   await step("ping", () => client.request("ping"));
   await step("tools/list", async () => unwrap(await client.request("tools/list")));
-  await step("tools/list with a cursor", async () => unwrap(await client.request("tools/list", { cursor: "zzz" })));
+  await step("tools/list with a cursor", async () =>
+    unwrap(await client.request("tools/list", { cursor: "zzz" })),
+  );
 }
 
 async function reading(record, client) {
   const { step, call } = bind(record, client);
   await call("conversations_list");
-  await call("conversations_list", { channel: " Slack ", limit: 1, includeDerivedTitles: false, includeLastMessage: false });
+  await call("conversations_list", {
+    channel: " Slack ",
+    limit: 1,
+    includeDerivedTitles: false,
+    includeLastMessage: false,
+  });
   await call("conversations_list", { channel: " Slack " });
   await call("conversations_list", { channel: "irc" });
   await call("conversations_list", { search: "Ada" });
@@ -94,7 +92,10 @@ async function reading(record, client) {
   await call("messages_send", { session_key: "agent:main:nope", text: "hi" });
   await call("messages_send", { session_key: UNROUTED, text: "hi" });
   await step("two calls at once", async () => {
-    const ids = [client.postTool("conversations_list", { limit: 1 }), client.postTool("messages_read", { session_key: SLACK, limit: 1 })];
+    const ids = [
+      client.postTool("conversations_list", { limit: 1 }),
+      client.postTool("messages_read", { session_key: SLACK, limit: 1 }),
+    ];
     return Promise.all(ids.map(async (id) => unwrap(await client.answer(id))));
   });
 }
@@ -125,20 +126,31 @@ async function badArguments(record, client) {
 
 async function badRequests(record, client) {
   const { step } = bind(record, client);
-  for (const method of ["resources/list", "prompts/list", "logging/setLevel", "completion/complete", "no/such/method"]) {
+  for (const method of [
+    "resources/list",
+    "prompts/list",
+    "logging/setLevel",
+    "completion/complete",
+    "no/such/method",
+  ]) {
     await step(`method ${method}`, () => client.request(method, { level: "debug" }));
   }
   await step("server/discover without metadata", () => client.request("server/discover", {}));
-  await step("tools/call without arguments", async () => unwrap(await client.request("tools/call", { name: "events_poll" })));
+  await step("tools/call without arguments", async () =>
+    unwrap(await client.request("tools/call", { name: "events_poll" })),
+  );
   await step("tools/call without a name", () => client.request("tools/call", {}));
   await step("unreadable lines, then ping", async () => {
     const before = client.received.length;
     client.line("this is not JSON");
-    client.line('{"jsonrpc":"1.0","id":99,"method":"ping"}');
+    client.line('{"jsonrpc":"1.0","id":9901,"method":"ping"}');
     client.line('{"foo":1}');
-    client.line('[{"jsonrpc":"2.0","id":100,"method":"ping"}]');
+    client.line('[{"jsonrpc":"2.0","id":9902,"method":"ping"}]');
     const ping = await client.request("ping");
-    return { ping, others: client.received.slice(before).filter((m) => m.id === undefined || m.id === null || m.id >= 99) };
+    return {
+      ping,
+      others: client.received.slice(before).filter((m) => m.id == null || m.id >= 9900),
+    };
   });
   await step("a line ended by CR LF", async () => {
     client.line('{"jsonrpc":"2.0","id":"crlf","method":"ping"}\r');
@@ -170,12 +182,29 @@ async function liveMessages(record, { operator }, client) {
 }
 
 async function execApprovals(record, { operator }, client) {
-  const { step, call } = bind(record, client, "exec approval: ");
-  const ask = (id, more) => operator.call("exec.approval.request", { id, host: "gateway", twoPhase: true, timeoutMs: 60_000, ...more });
-  const origin = { agentId: "main", sessionKey: MAIN, turnSourceChannel: "telegram", turnSourceTo: "100200300" };
+  const { step, call, eventAt } = bind(record, client, "exec approval: ");
+  const ask = (id, more) =>
+    operator.call("exec.approval.request", {
+      id,
+      host: "gateway",
+      twoPhase: true,
+      timeoutMs: 60_000,
+      ...more,
+    });
+  const origin = {
+    agentId: "main",
+    sessionKey: MAIN,
+    turnSourceChannel: "telegram",
+    turnSourceTo: "100200300",
+  };
   await step("requested wakes a waiter", async () => {
     const id = client.postTool("events_wait", { after_cursor: 3, timeout_ms: 20_000 });
-    await ask("appr-exec-1", { command: "rm -rf /srv/demo", cwd: "/srv", ask: "on-miss", ...origin });
+    await ask("appr-exec-1", {
+      command: "rm -rf /srv/demo",
+      cwd: "/srv",
+      ask: "on-miss",
+      ...origin,
+    });
     return unwrap(await client.answer(id));
   });
   await call("permissions_list_open");
@@ -183,17 +212,24 @@ async function execApprovals(record, { operator }, client) {
   await call("permissions_respond", { kind: "exec", id: "appr-exec-1", decision: "allow-once" });
   await call("permissions_list_open", {}, "after the answer");
   await call("events_poll", { after_cursor: 3 });
-  await call("permissions_respond", { kind: "exec", id: "appr-exec-1", decision: "allow-once" }, "again");
+  await call(
+    "permissions_respond",
+    { kind: "exec", id: "appr-exec-1", decision: "allow-once" },
+    "again",
+  );
   await call("permissions_respond", { kind: "exec", id: "appr-exec-1", decision: "deny" });
   await ask("appr-exec-2", { command: "ls", ask: "always" });
+  await eventAt(6);
   await call("permissions_respond", { kind: "exec", id: "appr-exec-2", decision: "allow-always" });
   await call("permissions_respond", { kind: "exec", id: "appr-exec-2", decision: "deny" });
   await ask("appr-exec-3", { command: "ls -l", timeoutMs: 1_000 });
   await ask("appr-exec-4", { command: "ls -a" });
+  await eventAt(9);
   await call("permissions_list_open", {}, "two open");
   await sleep(1_200);
   await call("permissions_list_open", {}, "one expired");
   await operator.call("exec.approval.resolve", { id: "appr-exec-4", decision: "allow-once" });
+  await eventAt(10);
   await call("permissions_list_open", {}, "one answered by somebody else");
   await call("events_poll", { after_cursor: 5, limit: 200 });
   await call("events_poll", { after_cursor: 3, session_key: MAIN });
@@ -220,12 +256,20 @@ async function pluginApprovals(record, { operator }, client) {
     return unwrap(await client.answer(waiter));
   });
   await call("permissions_list_open");
-  await step("permissions_respond deny", () => client.tool("permissions_respond", { kind: "plugin", id, decision: "deny" }));
+  await step("permissions_respond deny", () =>
+    client.tool("permissions_respond", { kind: "plugin", id, decision: "deny" }),
+  );
   await call("permissions_list_open", {}, "after the answer");
   await call("events_poll", { after_cursor: from });
 }
 
-const prompt = (request_id, more) => ({ request_id, tool_name: "Bash", description: "Run a shell command", input_preview: '{"command":"ls"}', ...more });
+const prompt = (request_id, more) => ({
+  request_id,
+  tool_name: "Bash",
+  description: "Run a shell command",
+  input_preview: '{"command":"ls"}',
+  ...more,
+});
 
 async function claudePermissions(record, { operator }, client) {
   const { step, call, eventAt, cursor } = bind(record, client, "claude: ");
@@ -245,7 +289,11 @@ async function claudePermissions(record, { operator }, client) {
       const added = await operator.hears(SLACK, text);
       const { params } = await client.notification(method);
       if (added > hidden) await eventAt(before + added - hidden);
-      return { added, params, ...(await client.tool("events_poll", { after_cursor: before, limit: 200 })) };
+      return {
+        added,
+        params,
+        ...(await client.tool("events_poll", { after_cursor: before, limit: 200 })),
+      };
     });
   const ordinary = (name, text) => said(name, text, "notifications/claude/channel", 0);
   const answered = (name, text) => said(name, text, "notifications/claude/channel/permission", 1);
@@ -271,7 +319,11 @@ async function waiting(record, { operator }, client) {
   });
   await step("three waiters", async () => {
     const any = client.postTool("events_wait", { after_cursor: from, timeout_ms: 20_000 });
-    const slack = client.postTool("events_wait", { after_cursor: from, timeout_ms: 20_000, session_key: SLACK });
+    const slack = client.postTool("events_wait", {
+      after_cursor: from,
+      timeout_ms: 20_000,
+      session_key: SLACK,
+    });
     const never = client.postTool("events_wait", { after_cursor: from + 100, timeout_ms: 2_000 });
     await operator.says(MAIN, "wake one");
     const first = unwrap(await client.answer(any));
@@ -279,7 +331,9 @@ async function waiting(record, { operator }, client) {
     return [first, unwrap(await client.answer(slack)), unwrap(await client.answer(never))];
   });
   await step("two waiters for the same event", async () => {
-    const ids = [0, 1].map(() => client.postTool("events_wait", { after_cursor: from + 2, timeout_ms: 20_000 }));
+    const ids = [0, 1].map(() =>
+      client.postTool("events_wait", { after_cursor: from + 2, timeout_ms: 20_000 }),
+    );
     await operator.says(MAIN, "wake both");
     return Promise.all(ids.map(async (id) => unwrap(await client.answer(id))));
   });
@@ -287,10 +341,16 @@ async function waiting(record, { operator }, client) {
     const { result, ms } = await wait({ after_cursor: from, timeout_ms: 20_000 });
     return { result, atOnce: ms < 5_000 };
   });
-  await step("the filter skips other sessions", () => client.tool("events_wait", { after_cursor: from, session_key: SLACK, timeout_ms: 1_000 }));
+  await step("the filter skips other sessions", () =>
+    client.tool("events_wait", { after_cursor: from, session_key: SLACK, timeout_ms: 1_000 }),
+  );
   await step("a cancelled call gets no answer", async () => {
     const before = client.received.length;
-    const id = client.postTool("events_wait", { after_cursor: from + 50, timeout_ms: 1_500 }, { progressToken: "p1" });
+    const id = client.postTool(
+      "events_wait",
+      { after_cursor: from + 50, timeout_ms: 1_500 },
+      { progressToken: "p1" },
+    );
     await sleep(200);
     client.notify("notifications/cancelled", { requestId: id, reason: "changed my mind" });
     await sleep(1_800);
@@ -304,14 +364,24 @@ async function sending(record, { telegram }, client) {
   const { step, call, eventAt, cursor } = bind(record, client, "telegram: ");
   await step("messages_send reaches the chat", async () => {
     const before = await cursor();
-    const result = await client.tool("messages_send", { session_key: MAIN, text: "reply through the stored route" });
+    const result = await client.tool("messages_send", {
+      session_key: MAIN,
+      text: "reply through the stored route",
+    });
     await eventAt(before + 1);
     const sent = telegram.sent.at(-1);
-    return { result, sent: { chat_id: sent?.chat_id, text: sent?.text }, ...(await client.tool("events_poll", { after_cursor: before })) };
+    return {
+      result,
+      sent: { chat_id: sent?.chat_id, text: sent?.text },
+      ...(await client.tool("events_poll", { after_cursor: before })),
+    };
   });
   await step("messages_send by alias", async () => {
     const before = await cursor();
-    const result = await client.tool("messages_send", { session_key: "main", text: "  spaces stay  " });
+    const result = await client.tool("messages_send", {
+      session_key: "main",
+      text: "  spaces stay  ",
+    });
     await eventAt(before + 1);
     return { result, sent: telegram.sent.at(-1)?.text };
   });
@@ -330,7 +400,10 @@ async function sending(record, { telegram }, client) {
 async function ending(record, client) {
   const { step, cursor } = bind(record, client, "end of input: ");
   await step("an open waiter answers, exit 0", async () => {
-    const id = client.postTool("events_wait", { after_cursor: (await cursor()) + 100, timeout_ms: 60_000 });
+    const id = client.postTool("events_wait", {
+      after_cursor: (await cursor()) + 100,
+      timeout_ms: 60_000,
+    });
     await client.request("ping");
     const exit = client.end();
     const result = unwrap(await client.answer(id));
@@ -345,7 +418,9 @@ async function channelModeOff(record, side) {
   const { operator } = side;
   const client = side.open({ more: ["--claude-channel-mode", "off"] });
   const { step, call, cursor, eventAt } = bind(record, client, "mode off: ");
-  await step("tools/list before initialize", async () => unwrap(await client.request("tools/list")));
+  await step("tools/list before initialize", async () =>
+    unwrap(await client.request("tools/list")),
+  );
   await call("events_poll");
   await step("initialize", async () => unwrap(await client.initialize()));
   await call("conversations_list", { search: "seed-room" });
@@ -374,7 +449,9 @@ async function channelModeOff(record, side) {
     };
     await eventAt(before + 2);
     if (!(await texts()).includes("the end")) await eventAt(before + 3);
-    const answer = client.received.filter((m) => m.method === "notifications/claude/channel/permission" && !m.seen);
+    const answer = client.received.filter(
+      (m) => m.method === "notifications/claude/channel/permission" && !m.seen,
+    );
     return { answered: answer.map(({ params }) => params), queued: await texts() };
   });
   await step("exit", async () => {
@@ -391,35 +468,17 @@ async function refusedAtStart(record, side) {
     const greeting = client.initialize();
     const list = client.postTool("conversations_list");
     const wait = client.postTool("events_wait", { timeout_ms: 30_000 });
-    const { capabilities } = unwrap(await greeting);
-    const answers = await Promise.all([list, wait].map(async (id) => unwrap(await client.answer(id))));
+    await greeting;
+    const answers = await Promise.all(
+      [list, wait].map(async (id) => unwrap(await client.answer(id))),
+    );
     const { code } = await client.ended;
-    return { capabilities, list: answers[0], wait: answers[1], code, stderr: client.stderr, impure: client.impure };
+    return {
+      list: answers[0],
+      wait: answers[1],
+      code,
+      stderr: client.stderr,
+      impure: client.impure,
+    };
   });
-}
-
-/** The helpers a chapter of the script uses, bound to its client and the prefix of its step names. */
-function bind(record, client, prefix = "") {
-  const step = (name, act) => record.step(prefix + name, act);
-  const poll = (args) => client.tool("events_poll", args);
-  return {
-    step,
-    /** One tool call as a step named after the call. */
-    call: (tool, args = {}, note) =>
-      step([tool, JSON.stringify(args), note && `(${note})`].filter(Boolean).join(" "), () => client.tool(tool, args)),
-    /** Waits until the queue holds an event with this cursor. */
-    eventAt: async (cursor) => {
-      const { structuredContent } = await client.tool("events_wait", { after_cursor: cursor - 1, timeout_ms: 30_000 });
-      if (!structuredContent?.event) throw new Error(`no event ${cursor} after 30 s`);
-    },
-    /** The cursor of the newest event. */
-    cursor: async () => {
-      let at = 0;
-      for (;;) {
-        const { structuredContent } = await poll({ after_cursor: at, limit: 200 });
-        if (!structuredContent.events.length) return at;
-        at = structuredContent.next_cursor;
-      }
-    },
-  };
 }

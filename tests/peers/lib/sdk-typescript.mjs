@@ -9,7 +9,13 @@ export async function typescriptClient(checks, { peers, gateway, operator, comma
   const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
   const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio.js");
   const [program, ...args] = command;
-  const transport = new StdioClientTransport({ command: program, args, env: marked(gateway.env), cwd: gateway.home, stderr: "ignore" });
+  const transport = new StdioClientTransport({
+    command: program,
+    args,
+    env: marked(gateway.env),
+    cwd: gateway.home,
+    stderr: "ignore",
+  });
   const client = new Client({ name: "peers-typescript", version: "1.0.0" });
   const check = (name, act) => checks.check(`TypeScript SDK: ${name}`, act);
   const announced = new Promise((resolve) => {
@@ -19,7 +25,10 @@ export async function typescriptClient(checks, { peers, gateway, operator, comma
   await check("connect", async () => {
     await within(20_000, "connect", client.connect(transport));
     assert.equal(client.getServerVersion().name, "openclaw");
-    assert.deepEqual(client.getServerCapabilities().experimental, { "claude/channel": {}, "claude/channel/permission": {} });
+    assert.deepEqual(client.getServerCapabilities().experimental, {
+      "claude/channel": {},
+      "claude/channel/permission": {},
+    });
   });
   await check("listTools", async () => {
     const { tools } = await client.listTools();
@@ -27,11 +36,17 @@ export async function typescriptClient(checks, { peers, gateway, operator, comma
     assert.equal(tools[0].name, "conversations_list");
   });
   await check("callTool", async () => {
-    const result = await client.callTool({ name: "conversation_get", arguments: { session_key: "main" } });
+    const result = await client.callTool({
+      name: "conversation_get",
+      arguments: { session_key: "main" },
+    });
     assert.equal(result.structuredContent.conversation.sessionKey, "agent:main:main");
   });
   await check("callTool with an error result", async () => {
-    const result = await client.callTool({ name: "messages_send", arguments: { session_key: "agent:main:nope", text: "hi" } });
+    const result = await client.callTool({
+      name: "messages_send",
+      arguments: { session_key: "agent:main:nope", text: "hi" },
+    });
     assert.equal(result.isError, true);
   });
   await check("a notification", async () => {

@@ -31,7 +31,8 @@ def causes(error):
 
 
 async def use(client, version):
-    expect(client.protocol_version == version, f"speaks {client.protocol_version}, expected {version}")
+    spoken = client.protocol_version
+    expect(spoken == version, f"speaks {spoken}, expected {version}")
     tools = (await client.list_tools()).tools
     expect(len(tools) == 9, f"{len(tools)} tools")
     found = await client.call_tool("conversations_list", {"search": "Ada"})
@@ -57,7 +58,7 @@ async def main():
                 async with Client(server, mode=mode, read_timeout_seconds=20) as client:
                     await use(client, version)
             report(f"mode {mode}", True)
-        except BaseException as error:  # noqa: BLE001 - every failure is a failed check, whatever its type
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the check failed
             report(f"mode {mode}", False, "\n".join(causes(error)))
 
 
