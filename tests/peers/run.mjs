@@ -11,7 +11,7 @@ import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { Checks } from "./lib/checks.mjs";
-import { compare, normaliser } from "./lib/compare.mjs";
+import { compare, normalise } from "./lib/compare.mjs";
 import { DIFFERENCES } from "./lib/differences.mjs";
 import { freePort, Gateway } from "./lib/gateway.mjs";
 import { McpClient } from "./lib/mcp-client.mjs";
@@ -166,8 +166,8 @@ function reportParity(theirs, theirRecord, mine, myRecord) {
 }
 
 function normalised(side, record) {
-  const normalise = normaliser(side.gateway);
-  return new Map([...record.steps].map(([step, result]) => [step, normalise(result)]));
+  const rows = [...record.steps];
+  return new Map(rows.map(([step, result]) => [step, normalise(side.gateway, result)]));
 }
 
 async function pythonClient(side) {

@@ -11,11 +11,8 @@ const ISO = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g;
 /** Members that hold a measured duration. */
 const DURATIONS = new Set(["runtimeMs", "durationMs"]);
 
-/**
- * Returns a function that replaces what is random in one side's results; ids are numbered as they
- * appear.
- */
-export function normaliser(gateway) {
+/** Replaces what is random in one step's result; ids are numbered as they appear in it. */
+export function normalise(gateway, result) {
   const ids = new Map();
   const numbered = (kind, id) => {
     if (!ids.has(id)) ids.set(id, `<${kind} ${ids.size + 1}>`);
@@ -41,7 +38,7 @@ export function normaliser(gateway) {
     if (DURATIONS.has(key)) return "<duration>";
     return value > 1.7e12 && value < 1.9e12 && !seeded(value) ? "<time>" : value;
   };
-  return (value) => walk(JSON.parse(JSON.stringify(value ?? null)));
+  return walk(JSON.parse(JSON.stringify(result ?? null)));
 }
 
 /**

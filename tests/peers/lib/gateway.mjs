@@ -129,7 +129,13 @@ export class Gateway {
       logging: { file: path.join(this.home, "openclaw.log") },
       update: { checkOnStart: false },
       agents: {
-        defaults: { workspace, skipBootstrap: true, model: { primary: "seed/seed-model" } },
+        defaults: {
+          workspace,
+          skipBootstrap: true,
+          // A heartbeat is a turn nobody asked for, at a time of its own choosing.
+          heartbeat: { every: "0m" },
+          model: { primary: "seed/seed-model" },
+        },
       },
       models: {
         mode: "merge",
