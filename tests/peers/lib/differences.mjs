@@ -22,6 +22,29 @@ export const DIFFERENCES = [
     },
   },
   {
+    name: "logging",
+    reason: "log messages are there for clients that set a level; without that none is sent",
+    where: /^(mode off: )?initialize/,
+    settle({ capabilities: theirs }, { capabilities: ours }, must) {
+      must(!("logging" in theirs), "the original has no log messages");
+      must(JSON.stringify(ours.logging) === "{}", "drawspan declares logging");
+      delete ours.logging;
+      return true;
+    },
+  },
+  {
+    name: "log level",
+    reason: "a level can be set, as the specification says of servers that declare logging",
+    where: /^method logging\/setLevel$/,
+    settle(theirs, ours, must) {
+      must(theirs.error?.code === -32601, "the original does not know the method");
+      must(JSON.stringify(ours.result) === "{}", "drawspan accepts the level");
+      delete theirs.error;
+      theirs.result = ours.result;
+      return true;
+    },
+  },
+  {
     name: "2024-10-07",
     reason: "a draft that was never published; it gets the newest revision with a handshake",
     where: /^initialize 2024-10-07$/,
