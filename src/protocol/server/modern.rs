@@ -46,6 +46,12 @@ impl ServerPeer {
         if REMOVED.iter().any(|removed| method.is(removed)) {
             let mut error = RpcError::method_not_found(&method.decode());
             error.message.push_str(&format!(" (removed in {revision})"));
+            if method.is("initialize") {
+                let versions = Revision::NEWEST_FIRST.map(Revision::as_str).join(", ");
+                error
+                    .message
+                    .push_str(&format!("; supported versions: {versions}"));
+            }
             return Err(error);
         }
         let level = facts
