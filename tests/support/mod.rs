@@ -127,6 +127,10 @@ struct Far {
     link: WebSocketLink,
     to_hub: Pipe,
     from_hub: Pipe,
+    /// The hub has ended its direction; told to the far end when all bytes are there.
+    hub_ends: bool,
+    /// The same for the far end's direction.
+    far_ends: bool,
 }
 
 /// What a child does: given how it was started and what it read, what it prints and how it ends. `None` is
@@ -424,7 +428,10 @@ impl World {
         match request {
             IoRequest::Open(wire, spec) => self.open(wire, spec),
             IoRequest::Flush(wire) => self.take_child_input(wire),
-            IoRequest::CloseWrite(wire) => self.run_child(wire),
+            IoRequest::CloseWrite(wire) => match &mut self.far {
+                Some(far) if far.wire == wire => far.hub_ends = true,
+                Some(_) | None => self.run_child(wire),
+            },
             IoRequest::PauseReads(wire, pause) => {
                 if self.client_wire == Some(wire) {
                     self.client_paused = pause;
@@ -457,6 +464,8 @@ impl World {
                     link: WebSocketLink::server(WireId(0), &Limits::default(), self.now),
                     to_hub: Pipe::default(),
                     from_hub: Pipe::default(),
+                    hub_ends: false,
+                    far_ends: false,
                 });
                 self.hub.handle_io(self.now, wire, IoEvent::Opened);
             }
@@ -576,10 +585,16 @@ impl World {
             far.link.handle_io(self.now, IoEvent::Bytes(&bytes));
             moved = true;
         }
+        if far.hub_ends && far.from_hub.next().is_none() {
+            far.hub_ends = false;
+            far.link.handle_io(self.now, IoEvent::Eof);
+            moved = true;
+        }
         moved |= self.collect_far(&mut far);
         let mut over = false;
         while let Some(request) = far.link.poll_io() {
             over |= matches!(request, IoRequest::Close(_));
+            far.far_ends |= matches!(request, IoRequest::CloseWrite(_));
             moved = true;
         }
         let out = far.link.outgoing();
@@ -601,6 +616,11 @@ impl World {
             }
             self.hub.handle_io(self.now, far.wire, IoEvent::Eof);
             return true;
+        }
+        if far.far_ends && far.to_hub.next().is_none() {
+            far.far_ends = false;
+            self.hub.handle_io(self.now, far.wire, IoEvent::Eof);
+            moved = true;
         }
         self.far = Some(far);
         moved
