@@ -145,6 +145,8 @@ struct Downstream {
     link: StdioHost,
     peer: ServerPeer,
     closing: bool,
+    /// The input has ended: until when answers may take to be found, then to leave.
+    leave_by: Option<Uptime>,
     notifications_dropped: u64,
 }
 
@@ -287,6 +289,7 @@ impl Hub {
                 link,
                 peer,
                 closing: false,
+                leave_by: None,
                 notifications_dropped: 0,
             },
         );
@@ -508,12 +511,43 @@ impl Hub {
     /// Nobody wants the answer of a call any more.
     fn drop_call(&mut self, call: CallId) {
         if let Some(entry) = self.ledger.close(call) {
-            match entry.place {
-                Place::Gate => {
-                    self.gate.cancel(call);
-                    self.drop_hook(call);
+            self.stop_work(call, entry.place);
+        }
+    }
+
+    fn stop_work(&mut self, call: CallId, place: Place) {
+        match place {
+            Place::Gate => {
+                self.gate.cancel(call);
+                self.drop_hook(call);
+            }
+            Place::Bridge => self.bridge.cancel(call),
+        }
+    }
+
+    /// A client that has ended its input waits for us to end: what has no answer by now gets an error, and
+    /// what has not left by then is dropped with its client.
+    fn hurry_ended_peers(&mut self, now: Now) {
+        let due = |down: &Downstream| down.leave_by.is_some_and(|at| at <= now.up);
+        let due = self.peers.iter().filter(|(_, down)| due(down));
+        let limit = self.limits.shutdown_timeout;
+        let text = format!(
+            "no answer within {} ms after the end of input, limit shutdown_timeout_ms; it may have been done",
+            limit.as_millis()
+        );
+        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let calls = self.ledger.of_peer(id);
+            if let Some(down) = self.peers.get_mut(&id) {
+                down.leave_by = Some(now.after(limit));
+                if calls.is_empty() {
+                    down.link.handle_write_closed();
                 }
-                Place::Bridge => self.bridge.cancel(call),
+            }
+            for call in calls {
+                if let Some(entry) = self.ledger.entry(call) {
+                    self.stop_work(call, entry.place);
+                    self.answer(call, &ToolResult::error(&text));
+                }
             }
         }
     }
@@ -765,6 +799,7 @@ impl Driven for Hub {
         self.gateway.wire.handle_timeout(now);
         self.gateway.session.handle_timeout(now, &mut *self.entropy);
         self.bridge.handle_timeout(now);
+        self.hurry_ended_peers(now);
         self.settle(now);
     }
 
@@ -792,7 +827,10 @@ impl Driven for Hub {
             self.gate.next_deadline(),
         ];
         let hooks = self.hooks.values().map(CommandRun::next_deadline);
-        fixed.into_iter().chain(hooks).fold(None, Deadline::earlier)
+        let ended = self.peers.values().filter_map(|down| down.leave_by);
+        let ended = ended.map(|at| Some(Deadline::new(at, "answers after the end of input")));
+        let all = fixed.into_iter().chain(hooks).chain(ended);
+        all.fold(None, Deadline::earlier)
     }
 
     fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
@@ -806,9 +844,10 @@ impl Driven for Hub {
 
 impl Hub {
     fn handle_downstream(&mut self, now: Now, id: PeerId, event: IoEvent<'_>) {
-        let Some(Downstream { link, peer, .. }) = self.peers.get_mut(&id) else {
+        let Some(down) = self.peers.get_mut(&id) else {
             return;
         };
+        let Downstream { link, peer, .. } = down;
         let mut read = |line: LineEvent<'_>, sink: &mut dyn crate::protocol::MessageSink| match line
         {
             LineEvent::Line(bytes) => peer.handle_message(Scope::default(), bytes, sink),
@@ -818,6 +857,7 @@ impl Hub {
             IoEvent::Bytes(bytes) => link.handle_bytes(bytes, read),
             IoEvent::Eof => {
                 link.handle_eof(&mut read);
+                down.leave_by = Some(now.after(self.limits.shutdown_timeout));
                 self.step_peers(now);
                 // The client waits for what it asked, but not for events that may never come.
                 for call in self.ledger.of_peer(id) {
