@@ -305,7 +305,8 @@ struct HookOutput<'a> {
     #[serde(default)]
     block: bool,
     block_reason: Option<String>,
-    require_approval: Option<HookHold>,
+    #[serde(borrow)]
+    require_approval: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -324,6 +325,10 @@ pub fn read_hook_output(printed: &[u8]) -> Verdict {
     let failed = |why: String| Verdict::Deny {
         reason: format!("tool call refused: the before-tool-call hook failed: {why}"),
     };
+    // A derived reader would take an array for the members in order.
+    if !printed.trim_ascii_start().starts_with(b"{") {
+        return failed("its output is no JSON object".to_owned());
+    }
     let output: HookOutput<'_> = match serde_json::from_slice(printed) {
         Ok(output) => output,
         Err(error) => return failed(format!("its output is not understood ({error})")),
@@ -347,15 +352,25 @@ pub fn read_hook_output(printed: &[u8]) -> Verdict {
             ));
         }
     };
-    match output.require_approval {
+    match output.require_approval.map(|raw| read_hold(raw.get())) {
         None => Verdict::Allow { arguments },
-        Some(hold) => Verdict::Hold(Hold {
+        Some(Ok(hold)) => Verdict::Hold(Hold {
             arguments,
             title: hold.title,
             description: hold.description,
             timeout: hold.timeout_ms.map(Duration::from_millis),
         }),
+        Some(Err(why)) => failed(why),
     }
+}
+
+fn read_hold(raw: &str) -> Result<HookHold, String> {
+    if !raw.starts_with('{') {
+        let found = Quoted(raw);
+        return Err(format!("requireApproval must be an object (found {found})"));
+    }
+    serde_json::from_str(raw)
+        .map_err(|error| format!("requireApproval is not understood ({error})"))
 }
 
 #[cfg(test)]
