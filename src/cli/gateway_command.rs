@@ -154,12 +154,17 @@ fn find(target: &GatewayTarget) -> Result<(Option<String>, CredentialArgs), Fail
     }
 }
 
-/// `ws://HOST:PORT` with an address literal.
+/// `ws://HOST:PORT` with an address literal; port 0 lets the system choose one.
 fn listen_address(text: &str) -> Result<(String, u16), Failure> {
     let usage = |why: &str| Failure::new(Exit::Usage, format!("cannot listen on {text}: {why}"));
-    let uri = Uri::parse(text).map_err(|error| usage(&error.to_string()))?;
+    // A URL to call has no port 0, so the parser refuses it.
+    let (url, usual_port) = match text.trim_end_matches('/').strip_suffix(":0") {
+        Some(host) => (host, 0),
+        None => (text, 18_789),
+    };
+    let uri = Uri::parse(url).map_err(|error| usage(&error.to_string()))?;
     match uri.scheme {
-        Scheme::Ws => Ok((uri.host.clone(), uri.port.unwrap_or(18_789))),
+        Scheme::Ws => Ok((uri.host.clone(), uri.port.unwrap_or(usual_port))),
         Scheme::Wss | Scheme::Http | Scheme::Https => {
             Err(usage("the embedded Gateway speaks ws://"))
         }
