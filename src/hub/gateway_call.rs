@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::clock::{Deadline, Now};
 use crate::codec::outbuf::OutBuf;
+use crate::diagnostic::{Diagnostic, Level};
 use crate::entropy::Entropy;
 use crate::gateway::session::{GatewayError, GatewaySession, Refusal, SessionOutput};
 use crate::hub::GatewayConfig;
@@ -130,14 +131,22 @@ impl GatewayCall {
                 }
                 Err(error) => self.end(now, CallOutcome::Failed(error)),
             },
-            // A command does not wait for a Gateway that is down.
-            SessionOutput::Diagnostic(diagnostic) => {
-                self.end(now, CallOutcome::Unreachable(diagnostic.message));
-            }
+            SessionOutput::Diagnostic(diagnostic) => self.heed(now, diagnostic),
             SessionOutput::Lost { why, .. } => self.end(now, CallOutcome::Unreachable(why)),
             SessionOutput::Event { .. }
             | SessionOutput::StoreToken(_)
             | SessionOutput::ForgetToken => {}
+        }
+    }
+
+    /// A command does not wait for a Gateway that is down: the first failed try is the last.
+    fn heed(&mut self, now: Now, diagnostic: Diagnostic) {
+        if diagnostic.level > Level::Info && !self.session.is_ready() {
+            let told = diagnostic.message;
+            let why = told
+                .rsplit_once(", next try in ")
+                .map_or(&*told, |(why, _)| why);
+            self.end(now, CallOutcome::Unreachable(why.to_owned()));
         }
     }
 
