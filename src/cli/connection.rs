@@ -73,10 +73,29 @@ pub(super) struct Connection {
     pub(super) files: IdentityFiles,
 }
 
+/// The credentials that flags give or point to.
+pub(super) fn credentials(args: &CredentialArgs) -> Result<Credentials, Failure> {
+    let home = config::environment().remove("HOME");
+    Ok(Credentials {
+        token: read_secret(
+            "token",
+            args.token.as_deref(),
+            args.token_file.as_deref(),
+            home.as_deref(),
+        )?,
+        password: read_secret(
+            "password",
+            args.password.as_deref(),
+            args.password_file.as_deref(),
+            home.as_deref(),
+        )?,
+    })
+}
+
 /// Finds the Gateway and who we are to it. OpenClaw: `mcp serve`, URL and credentials.
 pub(super) fn connection(
     url: Option<&str>,
-    credentials: &CredentialArgs,
+    flags: Credentials,
     limits: &Limits,
     now: Now,
     entropy: &mut dyn Entropy,
@@ -95,21 +114,6 @@ pub(super) fn connection(
             format!("OpenClaw's configuration {} {error}", path.display()),
         )
     })?;
-    let home = env.get("HOME").cloned();
-    let flags = Credentials {
-        token: read_secret(
-            "token",
-            credentials.token.as_deref(),
-            credentials.token_file.as_deref(),
-            home.as_deref(),
-        )?,
-        password: read_secret(
-            "password",
-            credentials.password.as_deref(),
-            credentials.password_file.as_deref(),
-            home.as_deref(),
-        )?,
-    };
     let inputs = EndpointInputs {
         url: url.map(str::to_owned),
         flags,

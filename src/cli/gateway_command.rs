@@ -1,19 +1,20 @@
 //! `drawspan gateway`: the embedded Gateway on its own, and two requests to a Gateway for people who want
 //! to see something happen: post a message, ask for an approval.
 
-use super::connection::{connection, settings};
+use super::connection::{connection, credentials, settings};
 use super::embedded;
 use super::serve::start;
 use super::{
-    CommandResult, CredentialArgs, Exit, Failure, GatewayArgs, GatewayRequest, GatewayTarget,
-    Speaker, print,
+    CommandResult, Exit, Failure, GatewayArgs, GatewayRequest, GatewayTarget, Speaker, print,
 };
 use crate::codec::json_text::write_string;
 use crate::codec::uri::{Scheme, Uri};
+use crate::gateway::endpoint::Credentials;
 use crate::hub::gateway_call::{Asked, CallOutcome, GatewayCall};
 use crate::io::EventLoop;
 use crate::io::identity_files::read_secret_file;
 use crate::io::system::OsEntropy;
+use crate::secret::Secret;
 
 pub(super) fn run(args: GatewayArgs) -> CommandResult {
     match args.request {
@@ -96,14 +97,8 @@ fn ask(target: &GatewayTarget, first: Asked, second: Option<Asked>) -> CommandRe
     let mut events = start(EventLoop::new(&settings.limits))?;
     let mut entropy = OsEntropy::new();
     let now = events.now();
-    let (url, credentials) = find(target)?;
-    let connection = connection(
-        url.as_deref(),
-        &credentials,
-        &settings.limits,
-        now,
-        &mut entropy,
-    )?;
+    let (url, flags) = find(target)?;
+    let connection = connection(url.as_deref(), flags, &settings.limits, now, &mut entropy)?;
     let mut call = GatewayCall::new(
         connection.gateway,
         &settings.limits,
@@ -130,9 +125,9 @@ fn ask(target: &GatewayTarget, first: Asked, second: Option<Asked>) -> CommandRe
 }
 
 /// The Gateway named, else the one that runs on the store, else the one `serve` would find.
-fn find(target: &GatewayTarget) -> Result<(Option<String>, CredentialArgs), Failure> {
+fn find(target: &GatewayTarget) -> Result<(Option<String>, Credentials), Failure> {
     if target.url.is_some() {
-        return Ok((target.url.clone(), target.credentials.clone()));
+        return Ok((target.url.clone(), credentials(&target.credentials)?));
     }
     let store = match &target.store {
         Some(store) => store.clone(),
@@ -140,17 +135,17 @@ fn find(target: &GatewayTarget) -> Result<(Option<String>, CredentialArgs), Fail
     };
     match (embedded::read_note(&store), &target.store) {
         (Some(note), _) => {
-            let credentials = CredentialArgs {
-                token: Some(note.token),
-                ..CredentialArgs::default()
+            let flags = Credentials {
+                token: Some(Secret::new(note.token)),
+                password: None,
             };
-            Ok((Some(note.url), credentials))
+            Ok((Some(note.url), flags))
         }
         (None, Some(store)) => Err(Failure::new(
             Exit::CannotReach,
             format!("no gateway runs on the store {}", store.display()),
         )),
-        (None, None) => Ok((None, target.credentials.clone())),
+        (None, None) => Ok((None, credentials(&target.credentials)?)),
     }
 }
 

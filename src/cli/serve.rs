@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::connection::{Connection, connection, report, settings};
+use super::connection::{Connection, connection, credentials, report, settings};
 use super::embedded::{self, Embedded};
 use super::{CommandResult, Exit, Failure, ServeArgs};
 use crate::entropy::Entropy;
@@ -38,7 +38,7 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     } else {
         let Connection { gateway, files } = connection(
             args.gateway.as_deref(),
-            &args.credentials,
+            credentials(&args.credentials)?,
             &settings.limits,
             now,
             &mut entropy,
