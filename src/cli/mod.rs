@@ -250,13 +250,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Demo => demo_command::run(),
         Command::Limits { json, config } => limits_command::run(json, config.as_deref()),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Cli::command(),
-                "drawspan",
-                &mut std::io::stdout(),
-            );
-            Ok(Exit::Ok)
+            // Written to stdout directly, a full disk would be a panic.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "drawspan", &mut script);
+            print(&String::from_utf8_lossy(&script))
         }
         Command::Version { json } => version(json),
     };
