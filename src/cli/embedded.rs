@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::serve::start;
 use super::{Exit, Failure, say};
 use crate::config;
 use crate::crypto::hex;
@@ -77,6 +78,8 @@ pub(super) fn open(
     }
     events.settle(&mut [&mut gateway]);
     let Some(port) = events.local_port(0, EmbeddedGateway::listener()) else {
+        // The reason comes with the next turn.
+        start(events.turn(&mut [&mut gateway]))?;
         let why = gateway.poll_event().map(|event| event.to_string());
         let why = why.unwrap_or_else(|| format!("cannot listen on {}:{}", listen.0, listen.1));
         return Err(Failure::new(Exit::Failed, why));
