@@ -20,7 +20,7 @@ pub(super) use self::hooked::HostSignals;
 
 #[cfg(feature = "cli")]
 mod hooked {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
     use signal_hook_mio::v1_0::Signals;
 
     use super::{HostSignal, Registry, Token, io};
@@ -29,10 +29,11 @@ mod hooked {
     pub(in crate::io) struct HostSignals(Signals);
 
     impl HostSignals {
-        /// Installs handlers for those signals that are not ignored.
+        /// Installs handlers for those signals that are not ignored. SIGUSR1 among them: it means
+        /// nothing to us, and unhandled it would end the process with calls in flight.
         pub(in crate::io) fn watch(registry: &Registry, token: Token) -> io::Result<Option<Self>> {
             let ignored = super::ignored_at_start();
-            let wanted = [SIGTERM, SIGINT, SIGHUP]
+            let wanted = [SIGTERM, SIGINT, SIGHUP, SIGUSR1]
                 .into_iter()
                 .filter(|signal| ignored >> (signal - 1) & 1 == 0);
             let mut signals = Signals::new(wanted)?;
