@@ -146,6 +146,7 @@ pub(super) fn attend(
             HubEvent::Finished(Outcome::ClientDone | Outcome::Stopped) => {
                 return Ok(Some(Exit::Ok));
             }
+            HubEvent::Finished(Outcome::ClientFailed) => return Ok(Some(Exit::Failed)),
             HubEvent::Finished(Outcome::Refused(refusal)) => {
                 let exit = match refusal.kind {
                     RefusalKind::Credentials | RefusalKind::Pairing | RefusalKind::Device => {

@@ -127,6 +127,8 @@ pub enum HubEvent {
 pub enum Outcome {
     /// The client ended its input, or went away.
     ClientDone,
+    /// Our own input or output failed (a full disk, say); a diagnostic told how.
+    ClientFailed,
     /// [`Hub::shutdown`] was called.
     Stopped,
     /// The Gateway refused us at the start.
@@ -147,6 +149,7 @@ struct Downstream {
     closing: bool,
     /// The input has ended: until when answers may take to be found, then to leave.
     leave_by: Option<Uptime>,
+    failed: bool,
     notifications_dropped: u64,
 }
 
@@ -290,6 +293,7 @@ impl Hub {
                 peer,
                 closing: false,
                 leave_by: None,
+                failed: false,
                 notifications_dropped: 0,
             },
         );
@@ -309,7 +313,9 @@ impl Hub {
         }
         let why = match &outcome {
             Outcome::Refused(refusal) => refusal.to_string(),
-            Outcome::ClientDone | Outcome::Stopped => "drawspan is shutting down".to_owned(),
+            Outcome::ClientDone | Outcome::ClientFailed | Outcome::Stopped => {
+                "drawspan is shutting down".to_owned()
+            }
         };
         self.ending = Some((outcome, now.after(self.limits.shutdown_timeout)));
         self.bridge.close(&why);
@@ -721,12 +727,16 @@ impl Hub {
             for call in self.ledger.of_peer(id) {
                 self.drop_call(call);
             }
+            let mut outcome = Outcome::ClientDone;
             if let Some(down) = self.peers.remove(&id) {
                 self.wires.remove(&down.link.wire());
                 self.io.push_back(IoRequest::Close(down.link.wire()));
+                if down.failed {
+                    outcome = Outcome::ClientFailed;
+                }
             }
             if self.peers.is_empty() {
-                self.end(now, Outcome::ClientDone);
+                self.end(now, outcome);
             }
         }
         if let (Some((outcome, _)), false) = (&self.ending, self.finished) {
@@ -847,7 +857,7 @@ impl Hub {
         let Some(down) = self.peers.get_mut(&id) else {
             return;
         };
-        let Downstream { link, peer, .. } = down;
+        let Downstream { link, peer, failed, .. } = down;
         let mut read = |line: LineEvent<'_>, sink: &mut dyn crate::protocol::MessageSink| match line
         {
             LineEvent::Line(bytes) => peer.handle_message(Scope::default(), bytes, sink),
@@ -867,6 +877,7 @@ impl Hub {
             IoEvent::WriteClosed => link.handle_write_closed(),
             IoEvent::Failed(fault) => {
                 link.handle_write_closed();
+                *failed = true;
                 self.diagnose(Diagnostic::new(
                     Level::Error,
                     Subject::Downstream,

@@ -214,6 +214,7 @@ impl Player {
             "exit" => {
                 let code = match self.world.finished {
                     Some(Outcome::ClientDone | Outcome::Stopped) => 0,
+                    Some(Outcome::ClientFailed) => 1,
                     Some(Outcome::Refused(_)) => 3,
                     None => return Err("it has not ended".to_owned()),
                 };
