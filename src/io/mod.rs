@@ -1,6 +1,6 @@
 //! The event loop: the only place with descriptors, processes, threads and clocks.
 //!
-//! It drives machines that implement [`Driven`](crate::link::Driven). One turn is:
+//! It drives machines that implement [`Driven`]. One turn is:
 //!
 //! 1. drain every machine's requests, then write what they left (the program may have spoken to
 //!    them);

@@ -226,7 +226,7 @@ fn a_paused_wire_is_silent_and_forgets_nothing() {
         world.until("the other wire", |p| p.bytes(2).len() == round);
         assert_eq!(world.probe.bytes(1), b"");
     }
-    world.probe.ask(IoRequest::PauseReads(WireId(1), false));
+    world.probe.resume(1);
     world.until("what was held", |p| p.bytes(1) == b"held");
 }
 
