@@ -283,6 +283,12 @@ impl World {
         self.settle();
     }
 
+    /// The client takes so many more bytes, or all.
+    pub fn client_reads(&mut self, bytes: Option<usize>) {
+        self.client_appetite = bytes;
+        self.settle();
+    }
+
     /// Whether the hub has stopped to read from the client.
     pub fn client_is_paused(&self) -> bool {
         self.client_paused

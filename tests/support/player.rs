@@ -150,6 +150,8 @@ impl Player {
             ("a", "", None, Some(bytes)) => world.client_writes(&bytes),
             ("a", "eof", None, None) => world.client_ends(),
             ("a", "gone", None, None) => world.client_vanishes(),
+            ("a", "stall", None, None) => world.client_reads(Some(0)),
+            ("a", "resume", None, None) => world.client_reads(None),
             ("gateway", "text", Some(text), None) => world.gateway_says(text),
             ("gateway", "raw", None, Some(bytes)) => world.gateway_writes(&bytes),
             ("gateway", "close", None, None) => {
