@@ -82,6 +82,13 @@ impl Ledger {
         of_peer.map(|(call, _)| *call).collect()
     }
 
+    /// The calls at one place, oldest first.
+    #[must_use]
+    pub fn at(&self, place: Place) -> Vec<CallId> {
+        let there = self.calls.iter().filter(|(_, entry)| entry.place == place);
+        there.map(|(call, _)| *call).collect()
+    }
+
     /// How many calls are open.
     #[must_use]
     pub fn len(&self) -> usize {

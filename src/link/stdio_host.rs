@@ -69,19 +69,22 @@ impl StdioHost {
         self.wire
     }
 
-    /// Bytes arrived: `read` gets each line, and the sink for what it answers.
-    pub fn handle_bytes(
+    /// Bytes arrived: `read` gets the next line, and the sink for what it answers. `bytes` are moved
+    /// forward; false when they are used up.
+    pub fn handle_line(
         &mut self,
-        mut bytes: &[u8],
-        mut read: impl FnMut(LineEvent<'_>, &mut dyn MessageSink),
-    ) {
-        while let Some(line) = self.lines.next(&mut bytes) {
-            read(line, &mut self.sink);
-        }
+        bytes: &mut &[u8],
+        read: impl FnOnce(LineEvent<'_>, &mut dyn MessageSink),
+    ) -> bool {
+        let Some(line) = self.lines.next(bytes) else {
+            return false;
+        };
+        read(line, &mut self.sink);
+        true
     }
 
     /// The client will send no more: `read` gets the last line, where it had no line end.
-    pub fn handle_eof(&mut self, mut read: impl FnMut(LineEvent<'_>, &mut dyn MessageSink)) {
+    pub fn handle_eof(&mut self, read: impl FnOnce(LineEvent<'_>, &mut dyn MessageSink)) {
         if !std::mem::replace(&mut self.ended, true) {
             if let Some(line) = self.lines.finish() {
                 read(line, &mut self.sink);
@@ -207,7 +210,8 @@ mod tests {
     fn lines_in_and_lines_out() {
         let mut link = link();
         let mut seen = Vec::new();
-        link.handle_bytes(b"{1}\n{2}\n123456789\n{3}", |line, sink| match line {
+        let mut bytes: &[u8] = b"{1}\n{2}\n123456789\n{3}";
+        while link.handle_line(&mut bytes, |line, sink| match line {
             LineEvent::Line(bytes) => {
                 seen.push(String::from_utf8_lossy(bytes).into_owned());
                 sink.begin(Lane::Session).extend_from_slice(b"ok");
@@ -216,7 +220,7 @@ mod tests {
                 sink.rollback();
             }
             LineEvent::Oversized { limit, .. } => seen.push(format!("over {limit}")),
-        });
+        }) {}
         link.handle_eof(|line, _| seen.push(format!("{line:?}")));
         link.handle_eof(|line, _| panic!("twice: {line:?}"));
         assert_eq!(seen, ["{1}", "{2}", "over 8", "Line([123, 51, 125])"]);

@@ -1,0 +1,141 @@
+//! How work ends: a client that is done, a signal, a Gateway that will not have us.
+
+use super::doors::LineClient;
+use super::ledger::Place;
+use super::{Hub, HubEvent, Outcome, Owner};
+use crate::clock::{Deadline, Now, Uptime};
+use crate::ids::PeerId;
+use crate::link::IoRequest;
+use crate::protocol::message::ToolResult;
+
+impl Hub {
+    /// Begins the end: open calls are answered, nothing new is started.
+    pub(super) fn end(&mut self, now: Now, outcome: Outcome) {
+        if self.ending.is_some() {
+            return;
+        }
+        let why = match &outcome {
+            Outcome::Refused(refusal) => refusal.to_string(),
+            Outcome::ClientDone | Outcome::ClientFailed | Outcome::Stopped => {
+                "drawspan is shutting down".to_owned()
+            }
+        };
+        self.ending = Some((outcome, now.after(self.limits.shutdown_timeout)));
+        self.bridge.close(&why);
+        for (call, mut run) in std::mem::take(&mut self.hooks) {
+            run.abandon();
+            while let Some(request) = run.poll_io() {
+                self.io.push_back(request);
+            }
+            self.wires.retain(|_, owner| *owner != Owner::Hook(call));
+        }
+        for call in self.ledger.at(Place::Gate) {
+            self.gate.cancel(call);
+            self.answer(call, &ToolResult::error(&why));
+        }
+        self.gateway.session.shutdown(now);
+    }
+
+    /// A client that has ended its input waits for us to end: what has no answer by now gets an error, and
+    /// what has not left by then is dropped with its client.
+    pub(super) fn hurry_ended_clients(&mut self, now: Now) {
+        let limit = self.limits.input_ended_timeout;
+        for id in self.leaving.iter().copied().collect::<Vec<PeerId>>() {
+            let Some(client) = self.lines.get_mut(&id) else {
+                continue;
+            };
+            if client.leave_by.is_none_or(|at| at > now.up) {
+                continue;
+            }
+            client.leave_by = Some(now.after(limit));
+            let calls = self.ledger.of_peer(id);
+            if calls.is_empty() {
+                client.link.handle_write_closed();
+            }
+            let text = format!(
+                "no answer within {} ms after the end of input, limit input_ended_timeout_ms; it may have been done",
+                limit.as_millis()
+            );
+            for call in calls {
+                if let Some(entry) = self.ledger.entry(call) {
+                    self.stop_work(call, entry.place);
+                    self.answer(call, &ToolResult::error(&text));
+                }
+            }
+        }
+    }
+
+    /// A client that has ended its input gets its last answers, and then the hub is done with it.
+    /// Says whether anything moved.
+    pub(super) fn finish_if_done(&mut self, now: Now) -> bool {
+        let too_late = self.ending.as_ref().is_some_and(|(_, at)| *at <= now.up);
+        let leaving: Vec<PeerId> = match self.ending {
+            Some(_) => self.lines.keys().copied().collect(),
+            None => self.leaving.iter().copied().collect(),
+        };
+        let mut moved = false;
+        for id in leaving {
+            moved |= self.let_go_if_done(now, id, too_late);
+        }
+        if let (Some((outcome, _)), false) = (&self.ending, self.finished) {
+            if self.lines.is_empty() && (!self.gateway.wire.is_open() || too_late) {
+                self.finished = true;
+                self.events.push_back(HubEvent::Finished(outcome.clone()));
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    fn let_go_if_done(&mut self, now: Now, id: PeerId, too_late: bool) -> bool {
+        let Some(client) = self.lines.get_mut(&id) else {
+            return false;
+        };
+        let LineClient {
+            link,
+            peer,
+            closing,
+            ..
+        } = client;
+        if peer.open_requests() == 0 && !*closing {
+            *closing = true;
+            peer.end_subscriptions(link.sink());
+            self.dirty.push(id);
+        }
+        let done = link.is_gone() || too_late || (*closing && link.outgoing().is_empty());
+        if !done {
+            return false;
+        }
+        for call in self.ledger.of_peer(id) {
+            self.drop_call(call);
+        }
+        self.leaving.remove(&id);
+        let mut outcome = Outcome::ClientDone;
+        if let Some(client) = self.lines.remove(&id) {
+            self.wires.remove(&client.link.wire());
+            self.io.push_back(IoRequest::Close(client.link.wire()));
+            if client.failed {
+                outcome = Outcome::ClientFailed;
+            }
+        }
+        if self.lines.is_empty() {
+            self.end(now, outcome);
+        }
+        true
+    }
+
+    /// When an ending has to go on by itself.
+    pub(super) fn ending_deadline(&self) -> Option<Deadline> {
+        let ended = |id| self.lines.get(id).and_then(|client| client.leave_by);
+        let leave_by = self.leaving.iter().filter_map(ended).min();
+        let limit = match &self.ending {
+            Some((_, at)) if !self.finished => Some(*at),
+            Some(_) | None => None,
+        };
+        let deadline = |why: &'static str| move |at: Uptime| Deadline::new(at, why);
+        Deadline::earlier(
+            leave_by.map(deadline("input has ended")),
+            limit.map(deadline("shutdown limit")),
+        )
+    }
+}
