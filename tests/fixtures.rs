@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -93,7 +94,11 @@ fn replay_all(area: &str) {
 fn replay(name: &str, text: &str) -> Result<(), String> {
     for cut in [false, true] {
         let how = if cut { " (in pieces)" } else { "" };
-        replay_once(&format!("{name}{how}"), text, Travel { delay_ms: 0, cut })?;
+        let name = format!("{name}{how}");
+        let travel = Travel { delay_ms: 0, cut };
+        // A panic costs its own transcript, and is told with its name.
+        catch_unwind(|| replay_once(&name, text, travel))
+            .unwrap_or_else(|_| Err(format!("{name}: panicked, see above")))?;
     }
     Ok(())
 }
