@@ -169,6 +169,7 @@ impl Player {
                 let reason = reason.to_owned();
                 self.person_answers(Verdict::Deny { reason })?;
             }
+            ("host", "stop", None, None) => world.stop(),
             _ => return Err(format!("{actor} cannot do this")),
         }
         Ok(())
