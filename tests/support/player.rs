@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use drawspan::bridge::ChannelMode;
 use drawspan::gate::Verdict;
+use drawspan::gateway::session::RefusalKind;
 use drawspan::hub::{HookConfig, HubEvent, HubPolicy, Outcome};
 use drawspan::ids::CallId;
 use drawspan::limits::Limits;
@@ -215,10 +216,14 @@ impl Player {
             }
             "exit" if nothing => none(self.world.finished.as_ref()),
             "exit" => {
-                let code = match self.world.finished {
+                let code = match &self.world.finished {
                     Some(Outcome::ClientDone | Outcome::Stopped) => 0,
                     Some(Outcome::ClientFailed) => 1,
-                    Some(Outcome::Refused(_)) => 3,
+                    Some(Outcome::Refused(refusal)) => {
+                        let of_us =
+                            matches!(refusal.kind, RefusalKind::Protocol | RefusalKind::Request);
+                        if of_us { 1 } else { 3 }
+                    }
                     None => return Err("it has not ended".to_owned()),
                 };
                 match step["code"].as_i64().ok_or("code is missing")? {
