@@ -27,6 +27,7 @@ use serde_json::value::RawValue;
 
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
+use crate::codec::object::from_object;
 use crate::ids::CallId;
 use crate::limits::Limits;
 use crate::secret::Quoted;
@@ -325,11 +326,10 @@ pub fn read_hook_output(printed: &[u8]) -> Verdict {
     let failed = |why: String| Verdict::Deny {
         reason: format!("tool call refused: the before-tool-call hook failed: {why}"),
     };
-    // A derived reader would take an array for the members in order.
-    if !printed.trim_ascii_start().starts_with(b"{") {
-        return failed("its output is no JSON object".to_owned());
-    }
-    let output: HookOutput<'_> = match serde_json::from_slice(printed) {
+    let Ok(printed) = std::str::from_utf8(printed) else {
+        return failed("its output is not UTF-8".to_owned());
+    };
+    let output: HookOutput<'_> = match from_object(printed) {
         Ok(output) => output,
         Err(error) => return failed(format!("its output is not understood ({error})")),
     };
@@ -365,12 +365,7 @@ pub fn read_hook_output(printed: &[u8]) -> Verdict {
 }
 
 fn read_hold(raw: &str) -> Result<HookHold, String> {
-    if !raw.starts_with('{') {
-        let found = Quoted(raw);
-        return Err(format!("requireApproval must be an object (found {found})"));
-    }
-    serde_json::from_str(raw)
-        .map_err(|error| format!("requireApproval is not understood ({error})"))
+    from_object(raw).map_err(|error| format!("requireApproval is not understood ({error})"))
 }
 
 #[cfg(test)]

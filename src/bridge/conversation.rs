@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use super::raw_json::{elements, is_number, is_object, is_string, text, write_member, write_raw};
 use crate::codec::json_text::write_string;
+use crate::codec::object::from_object;
 
 /// The members of a session row that we act on.
 #[derive(Default, Deserialize)]
@@ -63,7 +64,7 @@ struct Route<'a> {
 
 impl<'a> Route<'a> {
     fn read(raw: Option<&'a RawValue>) -> Self {
-        raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
+        raw.and_then(|raw| from_object(raw.get()).ok())
             .unwrap_or_default()
     }
 }
@@ -92,7 +93,7 @@ impl<'a> Conversation<'a> {
     /// Reads a session row; `None` when it has no key, no channel or no address, or is no row at
     /// all.
     pub(super) fn from_row(raw: &'a RawValue) -> Option<Self> {
-        Self::from_members(serde_json::from_str(raw.get()).ok()?)
+        Self::from_members(from_object(raw.get()).ok()?)
     }
 
     /// Reads the short form from the flattened members of a `session.message` payload.
@@ -219,18 +220,13 @@ struct Block<'a> {
 
 impl<'a> Block<'a> {
     fn read(raw: &'a RawValue) -> Option<Self> {
-        if is_object(raw) {
-            serde_json::from_str(raw.get()).ok()
-        } else {
-            None
-        }
+        from_object(raw.get()).ok()
     }
 }
 
 impl<'a> Entry<'a> {
     fn read(raw: Option<&'a RawValue>) -> Self {
-        raw.filter(|raw| is_object(raw))
-            .and_then(|raw| serde_json::from_str(raw.get()).ok())
+        raw.and_then(|raw| from_object(raw.get()).ok())
             .unwrap_or_default()
     }
 }

@@ -4,6 +4,7 @@ pub mod http1;
 pub mod json_text;
 pub mod jsonrpc;
 pub mod lines;
+pub mod object;
 pub mod outbuf;
 pub mod scan;
 pub mod uri;

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::codec::json_text::write_string;
+use crate::codec::object::from_object;
 
 /// Characters of a title made from what was said first. Source: OpenClaw derived titles.
 pub(super) const TITLE_CHARS_MAX: usize = 60;
@@ -96,7 +97,7 @@ pub(super) fn first_text(content: &str) -> Option<Cow<'_, str>> {
     }
     let blocks: Vec<&RawValue> = serde_json::from_str(content).ok()?;
     blocks.into_iter().find_map(|block| {
-        let block: Block<'_> = serde_json::from_str(block.get()).ok()?;
+        let block: Block<'_> = from_object(block.get()).ok()?;
         block.text
     })
 }

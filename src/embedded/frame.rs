@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 
 use super::refusal::Refusal;
 use crate::codec::json_text::write_string;
+use crate::codec::object::from_object;
 
 /// A request as it came.
 #[derive(Debug, Deserialize)]
@@ -21,12 +22,12 @@ impl<'a> RequestFrame<'a> {
     /// Reads a request; on failure the id to answer, when there was a usable one.
     pub(super) fn read(text: &'a str, id_bytes_max: usize) -> Result<Self, Option<String>> {
         let usable = |id: &String| !id.is_empty() && id.len() <= id_bytes_max;
-        match serde_json::from_str::<Self>(text) {
+        match from_object::<Self>(text) {
             Ok(frame) if frame.r#type == "req" && usable(&frame.id) && !frame.method.is_empty() => {
                 Ok(frame)
             }
             Ok(frame) => Err(Some(frame.id).filter(usable)),
-            Err(_) => Err(serde_json::from_str::<OnlyId>(text)
+            Err(_) => Err(from_object::<OnlyId>(text)
                 .ok()
                 .and_then(|only| only.id)
                 .filter(usable)),

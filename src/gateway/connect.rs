@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::clock::Now;
 use crate::codec::json_text::write_string;
+use crate::codec::object::from_object;
 use crate::gateway::endpoint::Credentials;
 use crate::gateway::frame::{ErrorBody, whole_number};
 use crate::gateway::identity::{Claim, DeviceIdentity, ROLE, StoredToken};
@@ -149,7 +150,7 @@ pub(super) fn nonce_of(payload: Option<&RawValue>) -> Option<String> {
     struct Challenge {
         nonce: String,
     }
-    let challenge: Challenge = serde_json::from_str(payload?.get()).ok()?;
+    let challenge: Challenge = from_object(payload?.get()).ok()?;
     let nonce = challenge.nonce.trim();
     (!nonce.is_empty()).then(|| nonce.to_owned())
 }
@@ -174,7 +175,7 @@ impl Hello {
     /// Reads the payload of an accepted connect request. A member that is missing or odd takes its
     /// default: the connection stands either way. `None` when it is no hello at all.
     pub(super) fn parse(payload: Option<&RawValue>, limits: &Limits, now: Now) -> Option<Self> {
-        let hello: HelloMembers<'_> = serde_json::from_str(payload?.get()).ok()?;
+        let hello: HelloMembers<'_> = from_object(payload?.get()).ok()?;
         let policy: PolicyMembers<'_> = part(hello.policy);
         let auth: AuthMembers = part(hello.auth);
         let server: ServerMembers = part(hello.server);
@@ -233,7 +234,7 @@ struct AuthMembers {
 
 /// A part of a message of which we only use what we understand.
 fn part<'a, T: Default + Deserialize<'a>>(raw: Option<&'a RawValue>) -> T {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
+    raw.and_then(|raw| from_object(raw.get()).ok())
         .unwrap_or_default()
 }
 

@@ -14,6 +14,7 @@ use serde::de::{Deserializer, Visitor};
 use serde_json::value::RawValue;
 
 use crate::codec::json_text::write_string;
+use crate::codec::object::from_object;
 use crate::secret::Quoted;
 
 /// One frame, borrowed from its text.
@@ -131,7 +132,7 @@ impl<'a> Frame<'a> {
         if !opens_object(text) {
             return Err(FrameError::NotObject);
         }
-        let members: Members<'a> = serde_json::from_str(text).map_err(|e| placed(&e))?;
+        let members: Members<'a> = from_object(text).map_err(|e| placed(&e))?;
         let kind = members.kind.map(|Text(kind)| kind).unwrap_or_default();
         match &*kind {
             "req" => Ok(Self::Request(Request {
@@ -162,7 +163,7 @@ impl<'a> ErrorBody<'a> {
             return Err(FrameError::ErrorMember);
         }
         let members: ErrorMembers<'a> =
-            serde_json::from_str(raw.get()).map_err(|_| FrameError::ErrorMember)?;
+            from_object(raw.get()).map_err(|_| FrameError::ErrorMember)?;
         let text = |member| filled(member, "error").map_err(|_| FrameError::ErrorMember);
         Ok(Self {
             code: text(members.code)?,
