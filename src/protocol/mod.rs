@@ -14,8 +14,10 @@ use crate::protocol::server::RequestKey;
 pub enum Lane {
     /// The immediate answer to the message that is being handled.
     Reply,
-    /// In the service of an open request: its progress, its log messages, its answer.
+    /// In the service of an open request: its progress, its log messages, questions to the client.
     Request(RequestKey),
+    /// The answer to an open request: the last that its stream carries for it.
+    Answer(RequestKey),
     /// Of the session as a whole.
     Session,
 }

@@ -613,7 +613,7 @@ impl ServerPeer {
         };
         let open = self.open.swap_remove(at);
         self.forget(&open);
-        self.batch_answered(open.batch, Lane::Request(open.key), sink);
+        self.batch_answered(open.batch, Lane::Answer(open.key), sink);
     }
 
     /// An open request is gone without an answer.

@@ -167,7 +167,7 @@ impl ServerPeer {
                 r#"{{"resultType":"complete","_meta":{{"{META_SUBSCRIPTION_ID}":{}}}}}"#,
                 id.raw()
             );
-            jsonrpc::write_result(sink.begin(Lane::Request(key)), id.raw(), &result);
+            jsonrpc::write_result(sink.begin(Lane::Answer(key)), id.raw(), &result);
             sink.commit();
         }
     }

@@ -25,7 +25,7 @@ impl ServerPeer {
             Answer::Result(result) | Answer::List(result) => {
                 if open.revision.is_stateless() {
                     self.emit_modern(
-                        Lane::Request(key),
+                        Lane::Answer(key),
                         open.id.raw(),
                         "complete",
                         result,
@@ -40,7 +40,7 @@ impl ServerPeer {
             }
             Answer::Typed(result_type, result) => {
                 self.emit_modern(
-                    Lane::Request(key),
+                    Lane::Answer(key),
                     open.id.raw(),
                     result_type,
                     result,
@@ -258,10 +258,10 @@ impl ServerPeer {
     fn emit(&mut self, open: &Open, sink: &mut dyn MessageSink, write: impl FnOnce(&mut Vec<u8>)) {
         if let Some(batch) = self.batch(open.batch) {
             write(batch.next_answer());
-            self.batch_answered(open.batch, Lane::Request(open.key), sink);
+            self.batch_answered(open.batch, Lane::Answer(open.key), sink);
             return;
         }
-        write(sink.begin(Lane::Request(open.key)));
+        write(sink.begin(Lane::Answer(open.key)));
         sink.commit();
     }
 }
