@@ -193,6 +193,22 @@ limits! {
     head_bytes_max, "head_bytes_max": usize = 16 * KIB, "bytes";
     /// Fields of an HTTP head. As hyper.
     head_fields_max, "head_fields_max": usize = 100, "fields";
+    /// A request target, path and query. As nginx.
+    target_bytes_max, "target_bytes_max": usize = 8 * KIB, "bytes";
+    /// The extension of one chunk of a body. RFC 9112 asks for a bound; nobody uses them.
+    chunk_extension_bytes_max, "chunk_extension_bytes_max": usize = 256, "bytes";
+    /// The trailer of a chunked body, which is read and dropped.
+    trailer_bytes_max, "trailer_bytes_max": usize = 8 * KIB, "bytes";
+    /// Requests of one HTTP connection that may wait for their answers; then it is not read from.
+    pipelined_requests_max, "pipelined_requests_max": usize = 16, "requests";
+    /// An HTTP head, from its first byte (on a new connection from its acceptance) to its end.
+    header_timeout, "header_timeout_ms": Duration = Duration::from_secs(10), "ms";
+    /// An HTTP body, from the moment it is wanted to its end.
+    body_timeout, "body_timeout_ms": Duration = Duration::from_secs(30), "ms";
+    /// An HTTP connection without a request. As nginx.
+    idle_timeout, "idle_timeout_ms": Duration = Duration::from_secs(75), "ms";
+    /// An HTTP client that takes none of the bytes that wait for it.
+    write_stall_timeout, "write_stall_timeout_ms": Duration = Duration::from_secs(30), "ms";
 
     /// The before-tool-call hook, when its configuration gives no time. A late hook refuses.
     hook_timeout, "hook_timeout_ms": Duration = Duration::from_secs(5), "ms";

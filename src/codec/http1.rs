@@ -18,11 +18,16 @@
 
 mod buffer;
 mod error;
+mod head;
 mod write;
+
+use std::mem::MaybeUninit;
 
 use buffer::{HeadBuffer, Start};
 pub use error::HeadError;
-pub use write::{HeadWriter, WriteError};
+use head::Span;
+pub use head::{HttpHead, Unfit};
+pub use write::{HeadWriter, WriteError, append_field};
 
 use crate::codec::uri;
 use crate::limits::Limits;
@@ -154,6 +159,36 @@ impl RequestReader {
         self.0.reset();
         Ok(Progress::Done { head, used })
     }
+
+    /// As [`read`](Self::read), into a head that was used before: says how many bytes of the input
+    /// belong to the head once it is whole. Allocates nothing when both have room.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read).
+    pub fn read_into(
+        &mut self,
+        input: &[u8],
+        head: &mut HttpHead,
+    ) -> Result<Option<usize>, HeadError> {
+        let Some(used) = self.0.take(input)? else {
+            return Ok(None);
+        };
+        let lines = self.0.lines;
+        let start = self.0.swap(&mut head.bytes);
+        note_request(head, start, lines)?;
+        Ok(Some(used))
+    }
+
+    /// Whether a byte of a head is here; empty lines before it do not count.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.0.has_begun()
+    }
+
+    /// Gives up memory while nothing is being read.
+    pub fn trim(&mut self) {
+        self.0.trim();
+    }
 }
 
 /// Reads response heads, interim ones (1xx) included: the caller skips those it does not want.
@@ -202,8 +237,60 @@ fn parse_request(bytes: &[u8], lines: usize) -> Result<RequestHead, HeadError> {
         minor,
         fields: Fields::from_parsed(request.headers),
     };
-    check_host(&head)?;
+    check_host(minor, head.fields.all("host"))?;
     Ok(head)
+}
+
+/// How many fields are parsed without an allocation.
+const STACK_FIELDS: usize = 100;
+
+/// Notes where the parts of a whole head lie. `start` is behind the empty lines before it.
+fn note_request(head: &mut HttpHead, start: usize, lines: usize) -> Result<(), HeadError> {
+    let HttpHead {
+        bytes,
+        method,
+        target,
+        minor,
+        fields,
+    } = head;
+    (*method, *target) = (Span::default(), Span::default());
+    fields.clear();
+    let mut stack = [const { MaybeUninit::uninit() }; STACK_FIELDS];
+    let mut heap = Vec::new();
+    let room = if lines > STACK_FIELDS + 1 {
+        heap.resize(lines - 1, MaybeUninit::uninit());
+        heap.as_mut_slice()
+    } else {
+        &mut stack
+    };
+    let mut request = httparse::Request::new(&mut []);
+    let whole = request
+        .parse_with_uninit_headers(&bytes[start..], room)
+        .map_err(syntax_fault)?;
+    let (Some(found_method), Some(found_target), Some(version), true) = (
+        request.method,
+        request.path,
+        request.version,
+        whole.is_complete(),
+    ) else {
+        return Err(HeadError::StartLine);
+    };
+    if !found_target.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(HeadError::StartLine);
+    }
+    let hosts = request.headers.iter();
+    let hosts = hosts.filter(|field| field.name.eq_ignore_ascii_case("host"));
+    check_host(version, hosts.map(|field| field.value))?;
+    *method = Span::of(found_method.as_bytes(), bytes);
+    *target = Span::of(found_target.as_bytes(), bytes);
+    *minor = version;
+    fields.extend(request.headers.iter().map(|field| {
+        (
+            Span::of(field.name.as_bytes(), bytes),
+            Span::of(field.value, bytes),
+        )
+    }));
+    Ok(())
 }
 
 fn parse_response(bytes: &[u8], lines: usize) -> Result<ResponseHead, HeadError> {
@@ -236,21 +323,21 @@ fn syntax_fault(error: httparse::Error) -> HeadError {
 }
 
 /// RFC 9112 §3.2: one Host in HTTP/1.1, never two. An empty one names nobody we could be.
-fn check_host(head: &RequestHead) -> Result<(), HeadError> {
-    match head.fields.all("host").count() {
-        0 if head.minor == 0 => Ok(()),
-        0 => Err(HeadError::HostMissing),
-        1 => {
-            let host = head.fields.only("host").ok_or(HeadError::HostInvalid)?;
-            uri::split_authority(host).map_err(|_| HeadError::HostInvalid)?;
+fn check_host<'a>(minor: u8, mut hosts: impl Iterator<Item = &'a [u8]>) -> Result<(), HeadError> {
+    match (hosts.next(), hosts.next()) {
+        (None, _) if minor == 0 => Ok(()),
+        (None, _) => Err(HeadError::HostMissing),
+        (Some(host), None) => {
+            let host = std::str::from_utf8(host).map_err(|_| HeadError::HostInvalid)?;
+            uri::authority_parts(host).map_err(|_| HeadError::HostInvalid)?;
             Ok(())
         }
-        _ => Err(HeadError::HostRepeated),
+        (Some(_), Some(_)) => Err(HeadError::HostRepeated),
     }
 }
 
 /// RFC 9110 §5.6.2: `tchar`.
-fn is_token_byte(b: u8) -> bool {
+pub(crate) fn is_token_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 

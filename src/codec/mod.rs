@@ -1,11 +1,13 @@
 //! Bytes to messages and back. Everything in here is pure: slices in, values out, no clock, no descriptor.
 
 pub mod http1;
+pub mod http_body;
 pub mod json_text;
 pub mod jsonrpc;
 pub mod lines;
 pub mod object;
 pub mod outbuf;
 pub mod scan;
+pub mod sse;
 pub mod uri;
 pub mod websocket;

@@ -206,18 +206,28 @@ pub fn host_header(host: &str, port: u16, tls: bool) -> String {
     }
 }
 
-/// Splits `host`, `host:port` or `[v6]:port`, as in a URL or a Host field, and checks both parts.
+/// Splits `host`, `host:port` or `[v6]:port`, as in a URL or a Host field, and checks both parts. The
+/// host comes in lower case.
 ///
 /// # Errors
 /// [`UriError::NoHost`], [`UriError::Host`] or [`UriError::Port`].
 pub fn split_authority(text: &str) -> Result<(String, Option<u16>), UriError> {
+    let (host, port) = authority_parts(text)?;
+    Ok((host.to_ascii_lowercase(), port))
+}
+
+/// As [`split_authority`], with the host as it is written; allocates nothing unless it fails.
+///
+/// # Errors
+/// As of [`split_authority`].
+pub fn authority_parts(text: &str) -> Result<(&str, Option<u16>), UriError> {
     let bad_host = || UriError::Host(text.to_owned());
     if let Some(rest) = text.strip_prefix('[') {
         let (literal, rest) = rest.split_once(']').ok_or_else(bad_host)?;
         literal.parse::<Ipv6Addr>().map_err(|_| bad_host())?;
         return match rest.strip_prefix(':') {
-            Some(port) => Ok((literal.to_ascii_lowercase(), parse_port(port)?)),
-            None if rest.is_empty() => Ok((literal.to_ascii_lowercase(), None)),
+            Some(port) => Ok((literal, parse_port(port)?)),
+            None if rest.is_empty() => Ok((literal, None)),
             None => Err(bad_host()),
         };
     }
@@ -232,7 +242,7 @@ pub fn split_authority(text: &str) -> Result<(String, Option<u16>), UriError> {
     if host.len() > HOST_BYTES_MAX || !host.bytes().all(name_byte) {
         return Err(bad_host());
     }
-    Ok((host.to_ascii_lowercase(), port))
+    Ok((host, port))
 }
 
 /// A colon without digits behind it means the default port. RFC 3986 §3.2.3.

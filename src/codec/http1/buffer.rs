@@ -13,7 +13,7 @@ pub(super) enum Start {
     Version,
 }
 
-/// Collects one head and finds its end. `searched` never moves back.
+/// Collects one head and finds its end. Each byte is searched once, when it comes.
 #[derive(Debug)]
 pub(super) struct HeadBuffer {
     limits: HeadLimits,
@@ -23,8 +23,6 @@ pub(super) struct HeadBuffer {
     head_start: usize,
     /// Where the line in progress starts.
     line_start: usize,
-    /// Everything before was searched for line ends.
-    searched: usize,
     /// Whole lines of the head so far, the start line included.
     pub(super) lines: usize,
     #[cfg(test)]
@@ -32,14 +30,17 @@ pub(super) struct HeadBuffer {
 }
 
 impl HeadBuffer {
-    pub(super) const fn new(limits: HeadLimits, start: Start) -> Self {
+    pub(super) const fn new(mut limits: HeadLimits, start: Start) -> Self {
+        // Places in a head are noted in 32 bits.
+        if limits.bytes_max > u32::MAX as usize {
+            limits.bytes_max = u32::MAX as usize;
+        }
         Self {
             limits,
             start,
             bytes: Vec::new(),
             head_start: 0,
             line_start: 0,
-            searched: 0,
             lines: 0,
             #[cfg(test)]
             bytes_looked_at: 0,
@@ -48,56 +49,82 @@ impl HeadBuffer {
 
     /// The head without what was skipped before it. Only after [`take`](Self::take) found its end.
     pub(super) fn head(&self) -> &[u8] {
-        &self.bytes[self.head_start..self.line_start]
+        &self.bytes[self.head_start..]
     }
 
+    /// Whether anything of a head is here, empty lines before it aside.
+    pub(super) fn has_begun(&self) -> bool {
+        self.bytes[self.head_start..].iter().any(|b| *b != b'\r')
+    }
+
+    /// Ready for the next head. Capacity is kept.
     pub(super) fn reset(&mut self) {
-        *self = Self::new(self.limits, self.start);
+        self.bytes.clear();
+        self.head_start = 0;
+        self.line_start = 0;
+        self.lines = 0;
     }
 
-    /// Appends input; when the head's end is in it, says how many bytes of the input belong to the
-    /// head.
+    /// Swaps the whole head against an empty buffer whose capacity serves the next one. Returns
+    /// where the head starts in it.
+    pub(super) fn swap(&mut self, bytes: &mut Vec<u8>) -> usize {
+        let start = self.head_start;
+        std::mem::swap(&mut self.bytes, bytes);
+        self.reset();
+        start
+    }
+
+    /// Gives up the capacity of an empty buffer.
+    pub(super) fn trim(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// Takes input up to the end of the head; when that is in it, says how many bytes of the input
+    /// belong to the head. Nothing behind the end is taken.
     pub(super) fn take(&mut self, input: &[u8]) -> Result<Option<usize>, HeadError> {
-        let before = self.bytes.len();
-        let taken = input.len().min(self.limits.bytes_max - before);
-        self.bytes.extend_from_slice(&input[..taken]);
-        while let Some(line_end) = self.next_line_end()? {
-            if line_end && self.lines == 0 && self.start == Start::Token {
+        let mut used = 0;
+        loop {
+            let rest = &input[used..];
+            let newline = memchr(b'\n', rest);
+            let wanted = newline.map_or(rest.len(), |at| at + 1);
+            let room = self.limits.bytes_max.saturating_sub(self.bytes.len());
+            let taken = wanted.min(room);
+            #[cfg(test)]
+            {
+                self.bytes_looked_at += taken;
+            }
+            self.bytes.extend_from_slice(&rest[..taken]);
+            used += taken;
+            self.check_start()?;
+            if taken < wanted {
+                let limit = self.limits.bytes_max;
+                return Err(if self.lines == 0 {
+                    HeadError::StartLineTooLong { limit }
+                } else {
+                    HeadError::TooLong { limit }
+                });
+            }
+            if newline.is_none() {
+                return Ok(None);
+            }
+            let empty = self.end_line()?;
+            if empty && self.lines == 0 && self.start == Start::Token {
                 self.head_start = self.line_start;
-            } else if line_end {
-                return Ok(Some(self.line_start - before));
+            } else if empty {
+                return Ok(Some(used));
             }
         }
-        if taken == input.len() {
-            return Ok(None);
-        }
-        let limit = self.limits.bytes_max;
-        Err(if self.lines == 0 {
-            HeadError::StartLineTooLong { limit }
-        } else {
-            HeadError::TooLong { limit }
-        })
     }
 
-    /// Moves behind the next whole line and checks it; `Some(true)` for an empty one.
-    fn next_line_end(&mut self) -> Result<Option<bool>, HeadError> {
-        self.check_start()?;
-        let unsearched = &self.bytes[self.searched..];
-        let found = memchr(b'\n', unsearched);
-        #[cfg(test)]
-        {
-            self.bytes_looked_at += found.map_or(unsearched.len(), |at| at + 1);
-        }
-        let Some(at) = found else {
-            self.searched = self.bytes.len();
-            return Ok(None);
-        };
-        let newline = self.searched + at;
+    /// Checks the line that the last byte ends; true for an empty one.
+    fn end_line(&mut self) -> Result<bool, HeadError> {
         let stray = |byte| HeadError::Control {
             byte,
             line: self.lines + 1,
         };
-        let line = &self.bytes[self.line_start..newline];
+        let line = &self.bytes[self.line_start..self.bytes.len() - 1];
         let Some((b'\r', line)) = line.split_last() else {
             return Err(stray(b'\n'));
         };
@@ -105,8 +132,7 @@ impl HeadBuffer {
             return Err(stray(line[at]));
         }
         let empty = line.is_empty();
-        self.searched = newline + 1;
-        self.line_start = self.searched;
+        self.line_start = self.bytes.len();
         if !empty {
             self.lines += 1;
             if self.lines - 1 > self.limits.fields_max {
@@ -115,7 +141,7 @@ impl HeadBuffer {
                 });
             }
         }
-        Ok(Some(empty))
+        Ok(empty)
     }
 
     fn check_start(&self) -> Result<(), HeadError> {

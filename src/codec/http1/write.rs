@@ -34,7 +34,7 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// Writes one head. The only way a value gets into a head of ours is [`field`](Self::field).
+/// Writes one head. Values get into a head of ours through [`append_field`] only.
 #[derive(Debug)]
 pub struct HeadWriter(Vec<u8>);
 
@@ -68,15 +68,7 @@ impl HeadWriter {
     /// # Errors
     /// [`WriteError::Name`] or [`WriteError::Value`]; nothing of the head must be sent then.
     pub fn field(mut self, name: &str, value: &str) -> Result<Self, WriteError> {
-        if name.is_empty() || !name.bytes().all(is_token_byte) {
-            return Err(WriteError::Name);
-        }
-        if !is_value(value) {
-            return Err(WriteError::Value(name.to_owned()));
-        }
-        for part in [name, ": ", value, "\r\n"] {
-            self.0.extend_from_slice(part.as_bytes());
-        }
+        append_field(&mut self.0, name, value)?;
         Ok(self)
     }
 
@@ -86,6 +78,23 @@ impl HeadWriter {
         self.0.extend_from_slice(b"\r\n");
         self.0
     }
+}
+
+/// Appends one field to a head that is being written: the only way a value gets there.
+///
+/// # Errors
+/// [`WriteError::Name`] or [`WriteError::Value`]; nothing was appended.
+pub fn append_field(out: &mut Vec<u8>, name: &str, value: &str) -> Result<(), WriteError> {
+    if name.is_empty() || !name.bytes().all(is_token_byte) {
+        return Err(WriteError::Name);
+    }
+    if !is_value(value) {
+        return Err(WriteError::Value(name.to_owned()));
+    }
+    for part in [name, ": ", value, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    Ok(())
 }
 
 /// Blanks at the ends would be lost on the way, so that another value arrives than was sent.

@@ -1,0 +1,142 @@
+//! A request head kept as it came, with the places of its parts noted.
+
+use std::ops::Range;
+
+/// Where a part of a head lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    /// The place of `part` in `whole`, of which it must be a slice.
+    pub(super) fn of(part: &[u8], whole: &[u8]) -> Self {
+        let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
+        // A head is shorter than 4 GiB (HeadBuffer::new).
+        let place = |at| u32::try_from(at).unwrap_or(u32::MAX);
+        Self {
+            start: place(start),
+            end: place(start.saturating_add(part.len())),
+        }
+    }
+
+    const fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// A field that was sent in a way that leaves its meaning open: more than once, or not as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfit;
+
+/// The head of a request in one buffer. Given back to its reader, it takes the next head without an
+/// allocation. An empty one (`default`) is the beginning.
+#[derive(Clone, Debug, Default)]
+pub struct HttpHead {
+    pub(super) bytes: Vec<u8>,
+    pub(super) method: Span,
+    pub(super) target: Span,
+    pub(super) minor: u8,
+    pub(super) fields: Vec<(Span, Span)>,
+}
+
+impl HttpHead {
+    /// Method, as sent. Methods are told apart by case (RFC 9110 §9.1).
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.text(self.method)
+    }
+
+    /// Request target as sent, path and query: visible ASCII.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        self.text(self.target)
+    }
+
+    /// The path of the target, without its query.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        let (_, path) = self.target_parts();
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        if path.is_empty() { "/" } else { path }
+    }
+
+    /// The query of the target, without its question mark.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        let (_, path) = self.target_parts();
+        path.split_once('?').map(|(_, query)| query)
+    }
+
+    /// Whom the request means to ask: the authority in its target, else its Host. RFC 9112 §3.2.2:
+    /// a target in absolute form outweighs the field.
+    #[must_use]
+    pub fn authority(&self) -> Option<&str> {
+        let (authority, _) = self.target_parts();
+        authority.or_else(|| self.field("host"))
+    }
+
+    /// Authority and path of a target; only one in absolute form has the first.
+    fn target_parts(&self) -> (Option<&str>, &str) {
+        let target = self.target();
+        let Some((_, rest)) = target
+            .split_once("://")
+            .filter(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphanumeric()))
+        else {
+            return (None, target);
+        };
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        (Some(authority), if path.is_empty() { "/" } else { path })
+    }
+
+    /// Minor HTTP version: 0 or 1.
+    #[must_use]
+    pub const fn minor(&self) -> u8 {
+        self.minor
+    }
+
+    /// The value of a field that may stand once: `None` when it is absent, repeated or not text.
+    /// Where that difference matters (Origin, Authorization), ask [`single`](Self::single).
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.single(name).ok().flatten()
+    }
+
+    /// The value of a field that may stand once; `None` when it is absent.
+    ///
+    /// # Errors
+    /// [`Unfit`] when it stands more than once or is not UTF-8.
+    pub fn single(&self, name: &str) -> Result<Option<&str>, Unfit> {
+        let mut values = self.fields(name);
+        match (values.next(), values.next()) {
+            (None, _) => Ok(None),
+            (Some(value), None) => std::str::from_utf8(value).map(Some).map_err(|_| Unfit),
+            (Some(_), Some(_)) => Err(Unfit),
+        }
+    }
+
+    /// All values of one field, in order. Names compare without regard to case.
+    pub fn fields<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        self.iter()
+            .filter(move |(field, _)| field.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
+    }
+
+    /// Every field as (name, value), in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields
+            .iter()
+            .map(|(name, value)| (&self.bytes[name.range()], &self.bytes[value.range()]))
+    }
+
+    /// Bytes of heap that it holds.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.bytes.capacity() + self.fields.capacity() * size_of::<(Span, Span)>()
+    }
+
+    fn text(&self, span: Span) -> &str {
+        std::str::from_utf8(&self.bytes[span.range()]).unwrap_or_default()
+    }
+}
