@@ -209,6 +209,22 @@ limits! {
     idle_timeout, "idle_timeout_ms": Duration = Duration::from_secs(75), "ms";
     /// An HTTP client that takes none of the bytes that wait for it.
     write_stall_timeout, "write_stall_timeout_ms": Duration = Duration::from_secs(30), "ms";
+    /// Sessions of HTTP clients (before 2026-07-28); past it an `initialize` is refused. The Python SDK has 10,000.
+    sessions_max, "sessions_max": usize = 1_024, "sessions";
+    /// A session ends when its client asked for nothing and waited for no answer this long. As the Python SDK.
+    session_idle_ttl, "session_idle_ttl_ms": Duration = Duration::from_secs(30 * 60), "ms";
+    /// Answer streams of one session, the fetched ones left out; as many as requests may be open.
+    streams_per_session_max, "streams_per_session_max": usize = 64, "streams";
+    /// Events one session keeps for clients that come back with Last-Event-ID; the oldest goes first.
+    sse_replay_events_max, "sse_replay_events_max": usize = 256, "events";
+    /// Bytes of these events; a longer event is not kept at all.
+    sse_replay_bytes_max, "sse_replay_bytes_max": usize = MIB, "bytes";
+    /// Comments on a silent event stream, so that no proxy takes it for dead. As rmcp.
+    sse_keepalive_interval, "sse_keepalive_interval_ms": Duration = Duration::from_secs(15), "ms";
+    /// How long a request may stay unanswered before its event stream begins; a faster answer is plain JSON.
+    stream_start_interval, "stream_start_interval_ms": Duration = Duration::from_millis(500), "ms";
+    /// What the `retry` field of an event stream tells a client to wait before it comes back.
+    sse_retry_interval, "sse_retry_interval_ms": Duration = Duration::from_secs(1), "ms";
 
     /// The before-tool-call hook, when its configuration gives no time. A late hook refuses.
     hook_timeout, "hook_timeout_ms": Duration = Duration::from_secs(5), "ms";

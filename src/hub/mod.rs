@@ -18,6 +18,7 @@ pub mod gateway_call;
 mod gateway_side;
 mod gateway_wire;
 mod hooks;
+mod http;
 pub mod ledger;
 mod route;
 

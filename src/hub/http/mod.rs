@@ -1,0 +1,3 @@
+//! The HTTP front of the hub.
+
+pub mod sessions;
