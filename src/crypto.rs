@@ -1,10 +1,11 @@
-//! Digests and Ed25519, from `ring`; and the key file format Node and OpenSSL read.
+//! Digests, authentication codes and Ed25519, from `ring`; and the key file format Node and OpenSSL read.
 //!
 //! Nothing in here is random: a key is made from 32 bytes the caller drew.
 
 use std::fmt;
 
 use ring::digest;
+use ring::hmac;
 use ring::signature::{self, Ed25519KeyPair, KeyPair};
 
 use crate::secret::Secret;
@@ -25,6 +26,34 @@ pub fn sha1(bytes: &[u8]) -> [u8; 20] {
     let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, bytes);
     out.copy_from_slice(digest.as_ref());
     out
+}
+
+/// HMAC-SHA-256 of `parts`, one after the other, under `key`. Where one part ends is not part of what is
+/// authenticated: the caller frames parts of variable length. Source: RFC 2104.
+#[must_use]
+pub fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
+    for part in parts {
+        context.update(part);
+    }
+    let mut out = [0; 32];
+    out.copy_from_slice(context.sign().as_ref());
+    out
+}
+
+/// Whether `a` and `b` are the same bytes. How long that takes tells their lengths and whether those are
+/// equal, and nothing else: for tokens and tags, whose length is no secret.
+#[must_use]
+pub fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut differing = 0;
+    for (a, b) in a.iter().zip(b) {
+        // Hidden from the optimiser, which could otherwise stop at the first difference.
+        differing |= std::hint::black_box(a ^ b);
+    }
+    std::hint::black_box(differing) == 0
 }
 
 /// `bytes` as lower-case hexadecimal digits.
@@ -177,6 +206,52 @@ mod tests {
             hex(&sha1(b"abc")),
             "a9993e364706816aba3e25717850c26c9cd0d89d"
         );
+    }
+
+    #[test]
+    fn authentication_codes_match_their_standard() {
+        // RFC 4231, test cases 1, 2 and 6 (a key longer than a block).
+        let cases: [(&[u8], &str, &str); 3] = [
+            (
+                &[0x0b; 20],
+                "Hi There",
+                "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
+            ),
+            (
+                b"Jefe",
+                "what do ya want for nothing?",
+                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+            ),
+            (
+                &[0xaa; 131],
+                "Test Using Larger Than Block-Size Key - Hash Key First",
+                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+            ),
+        ];
+        for (key, data, wanted) in cases {
+            let data = data.as_bytes();
+            assert_eq!(hex(&hmac_sha256(key, &[data])), wanted);
+            for cut in 0..=data.len() {
+                let (head, tail) = data.split_at(cut);
+                assert_eq!(hex(&hmac_sha256(key, &[head, b"", tail])), wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn equality_sees_every_bit_and_the_length() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert!(equal_in_constant_time(&bytes, &bytes) && equal_in_constant_time(b"", b""));
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut other = bytes.clone();
+                other[at] ^= 1 << bit;
+                assert!(!equal_in_constant_time(&bytes, &other), "{at}, {bit}");
+            }
+        }
+        assert!(!equal_in_constant_time(&bytes, &bytes[..255]));
+        assert!(!equal_in_constant_time(&bytes[..255], &bytes));
+        assert!(!equal_in_constant_time(b"", b"a"));
     }
 
     #[test]

@@ -14,11 +14,12 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::lines::{LineDecoder, LineEvent};
 use crate::codec::outbuf::OutBuf;
 use crate::embedded::{ApprovalKind, Post, Question, Role};
-use crate::hub::{Hub, HubConfig, HubEvent, HubPolicy, Outcome};
+use crate::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome};
 use crate::ids::WireId;
 use crate::io::EventLoop;
 use crate::io::system::OsEntropy;
 use crate::limits::Limits;
+use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, IoEvent, IoRequest};
 
 /// The demo takes some hundredths of a second; past this it has failed.
@@ -62,6 +63,9 @@ pub(super) fn run() -> CommandResult {
         channel_mode: ChannelMode::Off,
         verbose: false,
         policy: HubPolicy::Open,
+        http: HttpConfig {
+            rules: AccessRules::loopback(),
+        },
         tap: true,
     };
     let mut hub = Hub::new(config, Box::new(entropy), events.now());
@@ -107,7 +111,10 @@ impl Stage {
                 }
                 HubEvent::Finished(outcome) => finished = Some(outcome),
                 HubEvent::Diagnostic(line) => report(&line, false),
-                HubEvent::GateAsked { .. } | HubEvent::StoreToken(_) | HubEvent::ForgetToken => {}
+                HubEvent::GateAsked { .. }
+                | HubEvent::ListenFailed { .. }
+                | HubEvent::StoreToken(_)
+                | HubEvent::ForgetToken => {}
             }
         }
         while let Some((received, line)) = client.crossed.pop_front() {

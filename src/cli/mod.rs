@@ -8,6 +8,7 @@ mod demo_command;
 mod embedded;
 mod gateway_command;
 mod limits_command;
+mod listen;
 mod serve;
 
 use std::ffi::OsString;
@@ -100,9 +101,18 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ServeArgs {
-    /// Where to serve; `stdio` is the one this version has
+    /// Where to serve: `stdio` or http://HOST:PORT; may be given several times
     #[arg(long, value_name = "ADDR", default_value = "stdio")]
     listen: Vec<String>,
+    /// Host names that HTTP requests may name beside those of this machine
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
+    /// Origins of web pages that may call, beside those of this machine
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    /// File that holds the token HTTP clients must show; required beyond loopback
+    #[arg(long, value_name = "FILE")]
+    bearer_token_file: Option<PathBuf>,
     /// The Gateway: a ws:// or wss:// URL, or `embedded` for one in this process
     #[arg(long, visible_alias = "url", value_name = "URL")]
     gateway: Option<String>,

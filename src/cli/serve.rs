@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::connection::{Connection, connection, credentials, report, settings};
 use super::embedded::{self, Embedded};
+use super::listen::{Door, doors, http_config};
 use super::{CommandResult, Exit, Failure, ServeArgs};
 use crate::entropy::Entropy;
 use crate::gateway::endpoint::{Credentials, Endpoint, EndpointInputs};
@@ -17,16 +18,14 @@ use crate::limits::Limits;
 use crate::link::websocket::ConnectSpec;
 
 pub(super) fn run(args: ServeArgs) -> CommandResult {
-    if let Some(other) = args.listen.iter().find(|addr| *addr != "stdio") {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("cannot listen on {other}: this version serves stdio"),
-        ));
-    }
+    let doors = doors(&args.listen)?;
+    let http = http_config(&args, &doors)?;
     let settings = settings(args.config.as_deref())?;
     let mut events = start(EventLoop::new(&settings.limits))?;
     start(events.watch_signals())?;
-    start(events.watch_parent())?;
+    if doors.contains(&Door::Stdio) {
+        start(events.watch_parent())?;
+    }
     let mut entropy = OsEntropy::new();
     let now = events.now();
     let mut embedded = None;
@@ -52,10 +51,20 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         channel_mode: args.claude_channel_mode.0,
         verbose: args.verbose,
         policy: settings.hook.map_or(HubPolicy::Open, HubPolicy::Hook),
+        http,
         tap: false,
     };
     let mut hub = Hub::new(config, Box::new(entropy), now);
-    hub.serve_stdio(now);
+    for door in doors {
+        match door {
+            Door::Stdio => {
+                hub.serve_stdio(now);
+            }
+            Door::Http { host, port } => {
+                hub.listen_http(&host, port);
+            }
+        }
+    }
     loop {
         match &mut embedded {
             Some(embedded) => {
@@ -143,6 +152,12 @@ pub(super) fn attend(
             HubEvent::ForgetToken => keep(files.map(IdentityFiles::forget_token)),
             // Held calls expire by themselves; nobody can be asked on stdin and stdout.
             HubEvent::GateAsked { .. } | HubEvent::GatewayFrame { .. } => {}
+            HubEvent::ListenFailed { .. } => {
+                return Err(Failure::new(
+                    Exit::Failed,
+                    "an address cannot be listened on",
+                ));
+            }
             HubEvent::Finished(Outcome::ClientDone | Outcome::Stopped) => {
                 return Ok(Some(Exit::Ok));
             }

@@ -1,16 +1,18 @@
 //! Clients on line wires: our own stdin and stdout, or sockets with the same framing.
 
+use super::http::{ExchangeRef, Served, Work};
 use super::{Hub, HubEvent, Owner};
 use crate::clock::{Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::codec::lines::LineEvent;
+use crate::codec::scan::{ScanLimits, scan};
 use crate::diagnostic::{Diagnostic, Level, Subject};
-use crate::ids::PeerId;
-use crate::link::IoEvent;
+use crate::ids::{PeerId, WireId};
 use crate::link::stdio_host::StdioHost;
+use crate::link::{IoEvent, IoRequest};
 use crate::protocol::MessageSink;
 use crate::protocol::message::LogLevel;
-use crate::protocol::server::{Answer, RequestKey, Scope, ServerPeer};
+use crate::protocol::server::{Answer, RequestKey, Scope, ServerEvent, ServerPeer};
 
 /// One client on a line wire.
 #[derive(Debug)]
@@ -47,20 +49,23 @@ impl Hub {
     /// Speaks to one client: its peer, and where its messages go.
     pub(super) fn with_peer<R>(
         &mut self,
+        now: Now,
         id: PeerId,
         speak: impl FnOnce(&mut ServerPeer, &mut dyn MessageSink) -> R,
     ) -> Option<R> {
-        let LineClient { link, peer, .. } = self.lines.get_mut(&id)?;
-        self.dirty.push(id);
-        Some(speak(peer, link.sink()))
+        if let Some(LineClient { link, peer, .. }) = self.lines.get_mut(&id) {
+            self.dirty.push(id);
+            return Some(speak(peer, link.sink()));
+        }
+        self.http.with_peer(now, id, None, speak)
     }
 
-    pub(super) fn respond(&mut self, peer: PeerId, key: RequestKey, answer: Answer<'_>) {
-        self.with_peer(peer, |peer, sink| peer.respond(key, answer, sink));
+    pub(super) fn respond(&mut self, now: Now, peer: PeerId, key: RequestKey, answer: Answer<'_>) {
+        self.with_peer(now, peer, |peer, sink| peer.respond(key, answer, sink));
     }
 
     /// Tells every client that may know. A client that does not read is left out.
-    pub(super) fn notify_all(&mut self, method: &'static str, params: &str) {
+    pub(super) fn notify_all(&mut self, now: Now, method: &'static str, params: &str) {
         for (id, client) in &mut self.lines {
             let LineClient { link, peer, .. } = client;
             if link.is_backed_up() {
@@ -69,6 +74,11 @@ impl Hub {
                 peer.notify(method, params.to_owned(), link.sink());
                 self.dirty.push(*id);
             }
+        }
+        for id in self.http.session_ids() {
+            self.http.with_peer(now, id, None, |peer, sink| {
+                peer.notify(method, params.to_owned(), sink)
+            });
         }
     }
 
@@ -151,6 +161,7 @@ impl Hub {
 
     /// Hands over what the links of clients want from the loop.
     pub(super) fn collect_requests(&mut self) {
+        self.http.collect_requests(&mut self.io);
         while let Some(id) = self.dirty.pop() {
             let Some(client) = self.lines.get_mut(&id) else {
                 continue;
@@ -166,5 +177,103 @@ fn read_line(peer: &mut ServerPeer, line: LineEvent<'_>, sink: &mut dyn MessageS
     match line {
         LineEvent::Line(bytes) => peer.handle_message(Scope::default(), bytes, sink),
         LineEvent::Oversized { head, limit } => peer.handle_oversized(head, limit, sink),
+    }
+}
+
+impl Hub {
+    pub(super) fn handle_http(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
+        if !self.http.is_listener(wire) {
+            return self.http.handle_io(now, wire, event);
+        }
+        if let IoEvent::Failed(fault) = event {
+            self.http.drop_listener(wire);
+            self.wires.remove(&wire);
+            self.diagnose(Diagnostic::new(
+                Level::Error,
+                Subject::Downstream,
+                fault.message.clone(),
+            ));
+            self.events.push_back(HubEvent::ListenFailed {
+                message: fault.message,
+            });
+        }
+    }
+
+    /// Does what the HTTP door wants done. Says whether anything moved.
+    pub(super) fn step_http(&mut self, now: Now) -> bool {
+        let mut moved = false;
+        while let Some(work) = self.http.poll_work() {
+            moved = true;
+            match work {
+                Work::Message { exchange, body } => self.serve_exchange(now, exchange, body),
+                Work::Spoke(peer) => self.route_http_events(now, peer, None),
+                Work::Ended(peer) => {
+                    for call in self.ledger.of_peer(peer) {
+                        self.drop_call(call);
+                    }
+                }
+                Work::OpenLegacy {
+                    exchange,
+                    principal,
+                } => {
+                    let peer = self.mint_peer();
+                    let entropy = &mut *self.entropy;
+                    self.http
+                        .open_legacy_as(now, exchange, principal, peer, entropy);
+                }
+                Work::Io(request) => {
+                    if let IoRequest::Close(wire) = request {
+                        self.wires.remove(&wire);
+                    }
+                    self.io.push_back(request);
+                }
+            }
+        }
+        moved
+    }
+
+    /// One message that came over HTTP.
+    fn serve_exchange(&mut self, now: Now, exchange: ExchangeRef, body: Vec<u8>) {
+        let limits = ScanLimits::from(&self.limits);
+        let scanned = scan(&body, &limits);
+        let next = self.next_peer;
+        let mut minted = false;
+        let mint = || {
+            minted = true;
+            next
+        };
+        let none = |_: &str| std::borrow::Cow::Borrowed(&[][..]);
+        let served = self
+            .http
+            .admit(now, exchange, &scanned, mint, none, &mut *self.entropy);
+        if minted {
+            self.next_peer = next.next();
+        }
+        match served {
+            Err(why) => self.http.decline(now, exchange, why),
+            Ok(Served { peer, scope }) => {
+                self.http
+                    .with_peer(now, peer, Some(exchange), |peer, sink| {
+                        peer.handle_scanned(scope, &body, scanned, sink);
+                    });
+                self.route_http_events(now, peer, Some(exchange));
+                self.http.after_message(now, exchange);
+            }
+        }
+        self.http.recycle(exchange, body);
+    }
+
+    /// Routes what a peer has to say; new requests belong to the exchange that is being served.
+    fn route_http_events(&mut self, now: Now, id: PeerId, exchange: Option<ExchangeRef>) {
+        while let Some(event) = self.http.peer_mut(id).and_then(ServerPeer::poll_event) {
+            match (&event, exchange) {
+                (ServerEvent::Request(request), Some(exchange)) => {
+                    self.http.bind(id, request.key, exchange);
+                }
+                (ServerEvent::Cancelled(key), _) => self.http.unbind(now, id, *key),
+                _ => {}
+            }
+            self.route_server_event(now, id, event);
+        }
     }
 }

@@ -31,8 +31,12 @@ impl Hub {
         }
         for call in self.ledger.at(Place::Gate) {
             self.gate.cancel(call);
-            self.answer(call, &ToolResult::error(&why));
+            self.answer(now, call, &ToolResult::error(&why));
         }
+        for id in self.http.peer_ids() {
+            self.with_peer(now, id, |peer, sink| peer.end_subscriptions(sink));
+        }
+        self.http.begin_end(&mut self.io);
         self.gateway.session.shutdown(now);
     }
 
@@ -59,7 +63,7 @@ impl Hub {
             for call in calls {
                 if let Some(entry) = self.ledger.entry(call) {
                     self.stop_work(call, entry.place);
-                    self.answer(call, &ToolResult::error(&text));
+                    self.answer(now, call, &ToolResult::error(&text));
                 }
             }
         }
@@ -78,7 +82,9 @@ impl Hub {
             moved |= self.let_go_if_done(now, id, too_late);
         }
         if let (Some((outcome, _)), false) = (&self.ending, self.finished) {
-            if self.lines.is_empty() && (!self.gateway.wire.is_open() || too_late) {
+            let quiet =
+                self.lines.is_empty() && self.http.is_quiet() && !self.gateway.wire.is_open();
+            if quiet || too_late {
                 self.finished = true;
                 self.events.push_back(HubEvent::Finished(outcome.clone()));
                 moved = true;
@@ -118,7 +124,8 @@ impl Hub {
                 outcome = Outcome::ClientFailed;
             }
         }
-        if self.lines.is_empty() {
+        // Other doors stay open.
+        if self.lines.is_empty() && !self.http.is_listening() {
             self.end(now, outcome);
         }
         true

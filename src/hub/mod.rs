@@ -29,6 +29,8 @@ use std::time::Duration;
 use self::doors::LineClient;
 use self::gateway_side::GatewaySide;
 use self::gateway_wire::GatewayWire;
+pub use self::http::HttpConfig;
+use self::http::HttpFront;
 use self::ledger::Ledger;
 use crate::bridge::{Bridge, ChannelMode};
 use crate::clock::{Deadline, Now, Uptime};
@@ -61,6 +63,8 @@ pub struct HubConfig {
     pub verbose: bool,
     /// Who decides about calls.
     pub policy: HubPolicy,
+    /// How HTTP is served, on the addresses given to [`Hub::listen_http`].
+    pub http: HttpConfig,
     /// Whether [`HubEvent::GatewayFrame`] tells what crosses the Gateway wire. It holds credentials.
     pub tap: bool,
 }
@@ -116,6 +120,11 @@ pub enum HubEvent {
         /// The frame as it is: the first ones hold credentials.
         text: String,
     },
+    /// An address cannot be listened on.
+    ListenFailed {
+        /// What the system said.
+        message: String,
+    },
     /// The Gateway gave us a device token to keep.
     StoreToken(StoredToken),
     /// The kept device token is no good any more.
@@ -140,6 +149,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Lines(PeerId),
+    Http,
     Gateway,
     Hook(CallId),
 }
@@ -158,9 +168,11 @@ pub struct Hub {
     wires: BTreeMap<WireId, Owner>,
     /// Clients on line wires.
     lines: BTreeMap<PeerId, LineClient>,
-    /// Those of them whose links may want something from the loop.
+    /// Clients over HTTP.
+    http: HttpFront,
+    /// Those of the line clients whose links may want something from the loop.
     dirty: Vec<PeerId>,
-    /// Those of them that will say no more.
+    /// Those of the line clients that will say no more.
     leaving: BTreeSet<PeerId>,
     gateway: GatewaySide,
     bridge: Bridge,
@@ -193,6 +205,7 @@ impl Hub {
             channel_mode,
             verbose,
             policy,
+            http,
             tap,
         } = config;
         let (policy, hook) = match policy {
@@ -200,8 +213,10 @@ impl Hub {
             HubPolicy::Hook(hook) => (Policy::Hook, Some(hook)),
             HubPolicy::Embedder => (Policy::Embedder, None),
         };
+        let server = Arc::new(server_config(version, channel_mode, &limits));
         let mut hub = Self {
-            server: Arc::new(server_config(version, channel_mode, &limits)),
+            http: HttpFront::new(http, server.clone(), &limits),
+            server,
             tools: tool_list(),
             hook,
             tap,
@@ -247,6 +262,16 @@ impl Hub {
         wire
     }
 
+    /// Serves HTTP on an address literal; port 0 lets the system choose. Gives the wire of the listener, to
+    /// ask the loop which port it got.
+    pub fn listen_http(&mut self, host: &str, port: u16) -> WireId {
+        let wire = self.mint_wire();
+        self.wires.insert(wire, Owner::Http);
+        let request = self.http.listen(wire, host.to_owned(), port);
+        self.io.push_back(request);
+        wire
+    }
+
     /// The next thing the embedding program should know. Drained to `None` after each turn.
     pub fn poll_event(&mut self) -> Option<HubEvent> {
         self.events.pop_front()
@@ -288,7 +313,10 @@ impl Hub {
     /// Routes until every child is empty.
     fn settle(&mut self, now: Now) {
         for _ in 0..self.limits.turn_steps_max {
-            let moved = self.step_gateway(now) | self.step_bridge(now) | self.step_hooks(now);
+            let moved = self.step_gateway(now)
+                | self.step_bridge(now)
+                | self.step_hooks(now)
+                | self.step_http(now);
             if !moved && !self.finish_if_done(now) {
                 self.collect_requests();
                 return;
@@ -343,6 +371,7 @@ impl Driven for Hub {
     fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
         match self.wires.get(&wire).copied() {
             Some(Owner::Lines(peer)) => self.handle_lines(now, peer, event),
+            Some(Owner::Http) => self.handle_http(now, wire, event),
             Some(Owner::Gateway) => self.gateway.wire.handle_io(now, event),
             Some(Owner::Hook(call)) => {
                 if let Some(run) = self.hooks.get_mut(&call) {
@@ -352,6 +381,18 @@ impl Driven for Hub {
             None => {}
         }
         self.settle(now);
+    }
+
+    fn handle_accept(&mut self, now: Now, listener: WireId, _peer: &str) -> Option<WireId> {
+        // Some more than the limit get in, to be told so.
+        if self.ending.is_some() || !self.http.is_listener(listener) || self.http.is_packed() {
+            return None;
+        }
+        let wire = self.mint_wire();
+        self.wires.insert(wire, Owner::Http);
+        self.http.accept(now, wire);
+        self.settle(now);
+        Some(wire)
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -364,6 +405,7 @@ impl Driven for Hub {
         self.gateway.wire.handle_timeout(now);
         self.gateway.session.handle_timeout(now, &mut *self.entropy);
         self.bridge.handle_timeout(now);
+        self.http.handle_timeout(now);
         self.hurry_ended_clients(now);
         self.settle(now);
     }
@@ -375,6 +417,7 @@ impl Driven for Hub {
     fn next_deadline(&self) -> Option<Deadline> {
         let fixed = [
             self.ending_deadline(),
+            self.http.next_deadline(),
             self.gateway.wire.next_deadline(),
             self.gateway.session.next_deadline(),
             self.bridge.next_deadline(),
@@ -390,6 +433,7 @@ impl Driven for Hub {
                 .lines
                 .get_mut(peer)
                 .map(|client| client.link.outgoing()),
+            Owner::Http => self.http.outgoing(wire),
             Owner::Gateway => self.gateway.wire.outgoing(wire),
             Owner::Hook(call) => self.hooks.get_mut(call).map(CommandRun::outgoing),
         }

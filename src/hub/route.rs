@@ -40,14 +40,19 @@ impl Hub {
         match &*method {
             "tools/list" => {
                 let tools = std::mem::take(&mut self.tools);
-                self.respond(peer, key, Answer::List(&tools));
+                self.respond(now, peer, key, Answer::List(&tools));
                 self.tools = tools;
             }
             "tools/call" => match CallParams::read(params.as_deref()) {
                 Ok(call) => self.route_call(now, peer, key, &call, wants_progress),
-                Err(error) => self.respond(peer, key, Answer::Error(&error)),
+                Err(error) => self.respond(now, peer, key, Answer::Error(&error)),
             },
-            other => self.respond(peer, key, Answer::Error(&RpcError::method_not_found(other))),
+            other => self.respond(
+                now,
+                peer,
+                key,
+                Answer::Error(&RpcError::method_not_found(other)),
+            ),
         }
     }
 
@@ -61,13 +66,13 @@ impl Hub {
     ) {
         if !Bridge::owns(&params.name) {
             let result = ToolResult::error(&crate::bridge::not_found(&params.name));
-            return self.respond(peer, key, Answer::Result(result.as_json()));
+            return self.respond(now, peer, key, Answer::Result(result.as_json()));
         }
         if self.ending.is_some() {
             let error = RpcError::new(ErrorCode::InternalError, "drawspan is shutting down");
-            return self.respond(peer, key, Answer::Error(&error));
+            return self.respond(now, peer, key, Answer::Error(&error));
         }
-        let caller = self.with_peer(peer, |peer, _| peer.client_name().to_owned());
+        let caller = self.with_peer(now, peer, |peer, _| peer.client_name().to_owned());
         let call = ToolCall {
             id: self.ledger.open(peer, key),
             tool: params.name.clone().into_owned(),
@@ -86,7 +91,7 @@ impl Hub {
                 self.ledger.moved(gated.id(), Place::Bridge);
                 self.bridge.call(now, gated, &mut *self.entropy);
             }
-            Passage::Refused(call, reason) => self.answer(call, &ToolResult::error(&reason)),
+            Passage::Refused(call, reason) => self.answer(now, call, &ToolResult::error(&reason)),
             Passage::Ask(call, Question::Person { title, description }) => {
                 self.events.push_back(HubEvent::GateAsked {
                     call,
@@ -130,7 +135,7 @@ impl Hub {
         while let Some(output) = self.bridge.poll() {
             moved = true;
             match output {
-                BridgeOutput::Answer { call, result } => self.answer(call, &result),
+                BridgeOutput::Answer { call, result } => self.answer(now, call, &result),
                 BridgeOutput::Request {
                     ticket,
                     method,
@@ -139,7 +144,7 @@ impl Hub {
                     let id = self.gateway.session.request(now, method, &params);
                     self.gateway.tickets.insert(id, ticket);
                 }
-                BridgeOutput::Notify { method, params } => self.notify_all(method, &params),
+                BridgeOutput::Notify { method, params } => self.notify_all(now, method, &params),
                 BridgeOutput::Progress {
                     call,
                     progress,
@@ -147,7 +152,7 @@ impl Hub {
                     message,
                 } => {
                     if let Some(entry) = self.ledger.entry(call) {
-                        self.with_peer(entry.peer, |peer, sink| {
+                        self.with_peer(now, entry.peer, |peer, sink| {
                             peer.progress(entry.key, progress, total, &message, sink);
                         });
                     }
@@ -158,9 +163,9 @@ impl Hub {
         moved
     }
 
-    pub(super) fn answer(&mut self, call: CallId, result: &ToolResult) {
+    pub(super) fn answer(&mut self, now: Now, call: CallId, result: &ToolResult) {
         if let Some(entry) = self.ledger.close(call) {
-            self.respond(entry.peer, entry.key, Answer::Result(result.as_json()));
+            self.respond(now, entry.peer, entry.key, Answer::Result(result.as_json()));
         }
     }
 }

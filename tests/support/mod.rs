@@ -20,9 +20,10 @@ use drawspan::gate::Verdict;
 use drawspan::gateway::endpoint::Credentials;
 use drawspan::gateway::identity::{DeviceIdentity, StoredToken};
 use drawspan::gateway::session::SessionConfig;
-use drawspan::hub::{GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome};
+use drawspan::hub::{GatewayConfig, HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome};
 use drawspan::ids::{CallId, WireId};
 use drawspan::limits::Limits;
+use drawspan::link::http_rules::AccessRules;
 use drawspan::link::websocket::{ConnectSpec, WebSocketLink, WsLinkEvent};
 use drawspan::link::{
     ChildSpec, Driven, ExitReport, FaultKind, IoEvent, IoFault, IoRequest, OpenSpec,
@@ -208,6 +209,9 @@ impl World {
             channel_mode: setup.mode,
             verbose: setup.verbose,
             policy: setup.policy,
+            http: HttpConfig {
+                rules: AccessRules::loopback(),
+            },
             tap: false,
             limits: setup.limits,
         };
@@ -427,6 +431,7 @@ impl World {
                 }
                 HubEvent::GateAsked { .. }
                 | HubEvent::GatewayFrame { .. }
+                | HubEvent::ListenFailed { .. }
                 | HubEvent::StoreToken(_)
                 | HubEvent::ForgetToken => {
                     self.hub_events.push_back(event);

@@ -252,6 +252,7 @@ impl Player {
             HubEvent::GateAsked { .. }
             | HubEvent::Diagnostic(_)
             | HubEvent::GatewayFrame { .. }
+            | HubEvent::ListenFailed { .. }
             | HubEvent::Finished(_) => None,
         });
         let (at, kept) = found?;
@@ -276,7 +277,8 @@ impl Player {
             | HubEvent::ForgetToken
             | HubEvent::Diagnostic(_)
             | HubEvent::Finished(_)
-            | HubEvent::GatewayFrame { .. } => None,
+            | HubEvent::GatewayFrame { .. }
+            | HubEvent::ListenFailed { .. } => None,
         });
         let (at, call, asked) = found?;
         self.world.hub_events.remove(at);

@@ -45,7 +45,7 @@ use crate::limits::Limits;
 use idle::IdleOrder;
 use replay::{Bounds, ReplayLog, Spare};
 
-pub use replay::{EventId, EventIdText, Replay, StreamId};
+pub use replay::{EventId, Replay, StreamId};
 
 /// Longest time a full store tells a client to wait: sessions are closed by their clients, too.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// One request and its answer. Strictly rising within a connection; unique there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ExchangeId(pub(super) u32);
+pub struct ExchangeId(pub u32);
 
 impl std::fmt::Display for ExchangeId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,0 +1,610 @@
+//! Connections, exchanges and the peers behind them: who is where, and what is due when.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::refusals;
+use super::sessions::{Carrier, EventId, McpSessionId, Parting, Sessions, StreamId};
+use super::sink::HttpSink;
+use crate::clock::{Deadline, Now, Uptime};
+use crate::codec::outbuf::OutBuf;
+use crate::ids::{PeerId, WireId};
+use crate::limits::Limits;
+use crate::link::http_rules::{
+    Accepts, AccessRules, HttpRefusal, Principal, check_access, check_post,
+};
+use crate::link::http_server::{ExchangeId, HttpConnection, HttpEvent, HttpHead};
+use crate::link::{IoEvent, IoRequest, OpenSpec};
+use crate::protocol::MessageSink;
+use crate::protocol::server::{RequestKey, ServerConfig, ServerPeer};
+
+/// How the HTTP door is set up.
+#[derive(Clone, Debug)]
+pub struct HttpConfig {
+    /// Who may call.
+    pub rules: AccessRules,
+}
+
+/// One exchange of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::hub) struct ExchangeRef {
+    pub(super) wire: WireId,
+    pub(super) id: ExchangeId,
+}
+
+/// What the hub has to do about something that happened here.
+#[derive(Debug)]
+pub(in crate::hub) enum Work {
+    /// A message came in.
+    Message {
+        /// Where it came from.
+        exchange: ExchangeRef,
+        /// The whole of it.
+        body: Vec<u8>,
+    },
+    /// The client of these requests is gone; the peer may have more to say now.
+    Spoke(PeerId),
+    /// A session has ended: its calls are nobody's.
+    Ended(PeerId),
+    /// A client of the 2024-11-05 pair wants a session.
+    OpenLegacy {
+        /// Its stream.
+        exchange: ExchangeRef,
+        /// Whose it is.
+        principal: Principal,
+    },
+    /// The last request of a connection that is no more.
+    Io(IoRequest),
+}
+
+/// What an exchange is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// One message to `/mcp`.
+    Post,
+    /// One message to `/messages`, for the session with this stream.
+    LegacyPost(PeerId),
+    /// A stream that answers nothing: the session's own, or one that is resumed.
+    Stream,
+}
+
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) purpose: Purpose,
+    pub(super) head: Option<HttpHead>,
+    pub(super) principal: Principal,
+    pub(super) accepts: Accepts,
+    /// The peer that serves it, once that is known.
+    pub(super) peer: Option<PeerId>,
+    /// Requests of it that wait for an answer.
+    pub(super) open: BTreeSet<RequestKey>,
+    /// Its stream in the session, where its events can be resumed.
+    pub(super) stream: Option<StreamId>,
+    /// The stream has begun.
+    pub(super) sse: bool,
+    /// The client is gone; what is written goes to the session's store, or nowhere.
+    pub(super) gone: bool,
+    /// The session that its answer announces.
+    pub(super) announces: Option<McpSessionId>,
+}
+
+/// A peer that speaks HTTP.
+#[derive(Debug)]
+pub(super) struct HttpPeer {
+    pub(super) peer: ServerPeer,
+    pub(super) kind: PeerKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PeerKind {
+    /// Serves every stateless exchange of one principal.
+    Stateless,
+    /// A session of Streamable HTTP.
+    Session(McpSessionId),
+    /// A session of the 2024-11-05 pair: everything leaves on this one stream.
+    Legacy(ExchangeRef),
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) http: HttpConnection,
+    /// The deadline that the timer index knows.
+    armed: Option<Uptime>,
+    /// One too many: it is told so, and nothing else.
+    surplus: bool,
+}
+
+/// See the module page.
+#[derive(Debug)]
+pub(in crate::hub) struct HttpFront {
+    pub(super) limits: Limits,
+    pub(super) server: Arc<ServerConfig>,
+    rules: AccessRules,
+    listeners: BTreeSet<WireId>,
+    pub(super) connections: BTreeMap<WireId, Connection>,
+    pub(super) exchanges: BTreeMap<ExchangeRef, Exchange>,
+    /// Where the answer of each open request goes.
+    pub(super) routes: BTreeMap<(PeerId, RequestKey), ExchangeRef>,
+    pub(super) peers: BTreeMap<PeerId, HttpPeer>,
+    pub(super) stateless: BTreeMap<Principal, PeerId>,
+    pub(super) sessions: Sessions,
+    /// Wires whose connections may want something from the loop.
+    pub(super) dirty: Vec<WireId>,
+    pub(super) work: VecDeque<Work>,
+    timers: BTreeSet<(Uptime, WireId)>,
+    /// When each unanswered exchange starts to stream; equal waits end in order.
+    starts: VecDeque<(Uptime, ExchangeRef)>,
+    /// When each stream gets its next comment, likewise.
+    keepalives: VecDeque<(Uptime, ExchangeRef)>,
+    /// Where messages go that nobody gets, or that are copied first.
+    pub(super) scratch: Vec<u8>,
+}
+
+/// Connections past the limit that are let in to be told so.
+const SURPLUS_MAX: usize = 64;
+
+impl ExchangeRef {
+    /// As the session store names it.
+    pub(super) const fn carrier(self) -> Carrier {
+        Carrier((self.wire.0 as u64) << 32 | self.id.0 as u64)
+    }
+
+    pub(super) const fn of_carrier(Carrier(number): Carrier) -> Self {
+        Self {
+            wire: WireId((number >> 32) as u32),
+            id: ExchangeId(number as u32),
+        }
+    }
+}
+
+impl HttpFront {
+    pub(in crate::hub) fn new(
+        config: HttpConfig,
+        server: Arc<ServerConfig>,
+        limits: &Limits,
+    ) -> Self {
+        Self {
+            sessions: Sessions::new(limits),
+            limits: limits.clone(),
+            server,
+            rules: config.rules,
+            listeners: BTreeSet::new(),
+            connections: BTreeMap::new(),
+            exchanges: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            stateless: BTreeMap::new(),
+            dirty: Vec::new(),
+            work: VecDeque::new(),
+            timers: BTreeSet::new(),
+            starts: VecDeque::new(),
+            keepalives: VecDeque::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// A listener on this wire.
+    pub(in crate::hub) fn listen(&mut self, wire: WireId, host: String, port: u16) -> IoRequest {
+        self.listeners.insert(wire);
+        IoRequest::Open(wire, OpenSpec::Listen { host, port })
+    }
+
+    pub(in crate::hub) fn is_listening(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
+    /// Accepts nobody any more and reads nothing more; what is open is answered.
+    pub(in crate::hub) fn begin_end(&mut self, io: &mut VecDeque<IoRequest>) {
+        io.extend(
+            std::mem::take(&mut self.listeners)
+                .into_iter()
+                .map(IoRequest::Close),
+        );
+        for (wire, connection) in &mut self.connections {
+            connection.http.close_after();
+            self.dirty.push(*wire);
+        }
+    }
+
+    /// Whether everything is answered and has left.
+    pub(in crate::hub) fn is_quiet(&mut self) -> bool {
+        self.exchanges.values().all(|open| open.open.is_empty())
+            && self
+                .connections
+                .values_mut()
+                .all(|connection| connection.http.outgoing().is_empty())
+    }
+
+    pub(in crate::hub) fn is_listener(&self, wire: WireId) -> bool {
+        self.listeners.contains(&wire)
+    }
+
+    /// Whether there is no room even for someone to be told that there is none.
+    pub(in crate::hub) fn is_packed(&self) -> bool {
+        self.connections.len() >= self.limits.connections_max + SURPLUS_MAX
+    }
+
+    /// A listener could not be bound, or broke.
+    pub(in crate::hub) fn drop_listener(&mut self, wire: WireId) {
+        self.listeners.remove(&wire);
+    }
+
+    /// Someone connected. Past the limit it is told so and let go.
+    pub(in crate::hub) fn accept(&mut self, now: Now, wire: WireId) {
+        let http = HttpConnection::new(wire, &self.limits, now);
+        let surplus = self.connections.len() >= self.limits.connections_max;
+        self.connections.insert(
+            wire,
+            Connection {
+                http,
+                armed: None,
+                surplus,
+            },
+        );
+        self.touch(wire);
+    }
+
+    pub(in crate::hub) fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
+        let Some(connection) = self.connections.get_mut(&wire) else {
+            return;
+        };
+        connection.http.handle_io(now, event);
+        self.drain(now, wire);
+    }
+
+    pub(in crate::hub) fn handle_timeout(&mut self, now: Now) {
+        while let Some((at, wire)) = self.timers.first().copied().filter(|(at, _)| *at <= now.up) {
+            self.timers.remove(&(at, wire));
+            if let Some(connection) = self.connections.get_mut(&wire) {
+                connection.armed = None;
+                connection.http.handle_timeout(now);
+                self.drain(now, wire);
+            }
+        }
+        while let Some((_, exchange)) = pop_due(&mut self.starts, now) {
+            self.start_if_waiting(now, exchange);
+        }
+        while let Some((_, exchange)) = pop_due(&mut self.keepalives, now) {
+            let alive = self
+                .exchanges
+                .get(&exchange)
+                .is_some_and(|open| open.sse && !open.gone);
+            if let (true, Some(connection)) = (alive, self.connections.get_mut(&exchange.wire)) {
+                connection.http.sse_comment(now, exchange.id, b"keep-alive");
+                let next = now.after(self.limits.sse_keepalive_interval);
+                self.keepalives.push_back((next, exchange));
+                self.touch(exchange.wire);
+            }
+        }
+        for ended in self.sessions.expire(now) {
+            self.end_peer(now, ended);
+        }
+    }
+
+    pub(in crate::hub) fn next_deadline(&self) -> Option<Deadline> {
+        let timer = self
+            .timers
+            .first()
+            .map(|(at, _)| Deadline::new(*at, "connection"));
+        let start = self
+            .starts
+            .front()
+            .map(|(at, _)| Deadline::new(*at, "stream start"));
+        let alive = self
+            .keepalives
+            .front()
+            .map(|(at, _)| Deadline::new(*at, "stream keep-alive"));
+        [timer, start, alive, self.sessions.next_deadline()]
+            .into_iter()
+            .fold(None, Deadline::earlier)
+    }
+
+    pub(in crate::hub) fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
+        self.connections
+            .get_mut(&wire)
+            .map(|connection| connection.http.outgoing())
+    }
+
+    pub(in crate::hub) fn poll_work(&mut self) -> Option<Work> {
+        self.work.pop_front()
+    }
+
+    /// Hands over what connections want from the loop.
+    pub(in crate::hub) fn collect_requests(&mut self, io: &mut VecDeque<IoRequest>) {
+        while let Some(wire) = self.dirty.pop() {
+            let Some(connection) = self.connections.get_mut(&wire) else {
+                continue;
+            };
+            while let Some(request) = connection.http.poll_io() {
+                io.push_back(request);
+            }
+            let deadline = connection.http.next_deadline().map(|deadline| deadline.at);
+            // A later deadline needs no new entry: the earlier one finds it when it fires.
+            if let Some(at) = deadline.filter(|at| connection.armed.is_none_or(|armed| *at < armed))
+            {
+                if let Some(armed) = connection.armed.replace(at) {
+                    self.timers.remove(&(armed, wire));
+                }
+                self.timers.insert((at, wire));
+            }
+        }
+    }
+
+    pub(super) fn touch(&mut self, wire: WireId) {
+        self.dirty.push(wire);
+    }
+
+    /// Speaks to a peer; `reply` is the exchange whose message it is answering.
+    pub(in crate::hub) fn with_peer<R>(
+        &mut self,
+        now: Now,
+        id: PeerId,
+        reply: Option<ExchangeRef>,
+        speak: impl FnOnce(&mut ServerPeer, &mut dyn MessageSink) -> R,
+    ) -> Option<R> {
+        // The peer is taken out, for its sink is the rest of the front.
+        let HttpPeer { mut peer, kind } = self.peers.remove(&id)?;
+        let mut sink = HttpSink::new(self, now, id, &kind, reply);
+        let spoken = speak(&mut peer, &mut sink);
+        self.peers.insert(id, HttpPeer { peer, kind });
+        Some(spoken)
+    }
+
+    pub(in crate::hub) fn peer_mut(&mut self, id: PeerId) -> Option<&mut ServerPeer> {
+        self.peers.get_mut(&id).map(|http| &mut http.peer)
+    }
+
+    /// The peers that hear notifications of a session.
+    pub(in crate::hub) fn session_ids(&self) -> Vec<PeerId> {
+        let sessions = self
+            .peers
+            .iter()
+            .filter(|(_, http)| http.kind != PeerKind::Stateless);
+        sessions.map(|(id, _)| *id).collect()
+    }
+
+    /// All peers.
+    pub(in crate::hub) fn peer_ids(&self) -> Vec<PeerId> {
+        self.peers.keys().copied().collect()
+    }
+
+    /// Whether a peer is one of ours.
+    pub(in crate::hub) fn has_peer(&self, id: PeerId) -> bool {
+        self.peers.contains_key(&id)
+    }
+
+    /// Streams begin late: only a request that is still unanswered after a while gets one by itself.
+    pub(super) fn wait_for_start(&mut self, now: Now, exchange: ExchangeRef) {
+        self.starts
+            .push_back((now.after(self.limits.stream_start_interval), exchange));
+    }
+
+    fn start_if_waiting(&mut self, now: Now, exchange: ExchangeRef) {
+        let waits =
+            |open: &Exchange| !open.sse && !open.gone && !open.open.is_empty() && open.accepts.sse;
+        if self.exchanges.get(&exchange).is_some_and(waits) {
+            self.start_stream(now, exchange);
+        }
+    }
+
+    /// Begins the stream of an exchange, with a first event to resume after where its session can resume.
+    pub(super) fn start_stream(&mut self, now: Now, exchange: ExchangeRef) {
+        let Some(open) = self.exchanges.get_mut(&exchange) else {
+            return;
+        };
+        if open.sse {
+            return;
+        }
+        open.sse = true;
+        // A full session streams all the same, only not for a second try.
+        let stream = open
+            .peer
+            .and_then(|peer| self.sessions.new_stream(peer, exchange.carrier()).ok());
+        open.stream = stream;
+        let Some(connection) = self.connections.get_mut(&exchange.wire) else {
+            return;
+        };
+        match &open.announces {
+            Some(id) => {
+                connection
+                    .http
+                    .start_sse(now, exchange.id, &[("Mcp-Session-Id", id.as_str())])
+            }
+            None => connection.http.start_sse(now, exchange.id, &[]),
+        }
+        if let Some(stream) = stream {
+            let retry = self.limits.sse_retry_interval.as_millis();
+            let id = EventId { stream, n: 0 };
+            let priming = format!("id: {id}\nretry: {retry}\ndata: \n\n");
+            connection
+                .http
+                .sse_raw(now, exchange.id, priming.as_bytes());
+        }
+        self.keep_alive(now, exchange);
+        self.touch(exchange.wire);
+    }
+
+    pub(super) fn keep_alive(&mut self, now: Now, exchange: ExchangeRef) {
+        let next = now.after(self.limits.sse_keepalive_interval);
+        self.keepalives.push_back((next, exchange));
+    }
+
+    /// Everything that a connection has to say.
+    fn drain(&mut self, now: Now, wire: WireId) {
+        self.touch(wire);
+        while let Some(event) = self
+            .connections
+            .get_mut(&wire)
+            .and_then(|c| c.http.poll_event())
+        {
+            match event {
+                HttpEvent::Head { exchange, head } => {
+                    self.handle_head(now, ExchangeRef { wire, id: exchange }, head);
+                }
+                HttpEvent::Body { exchange, body } => {
+                    let exchange = ExchangeRef { wire, id: exchange };
+                    self.work.push_back(Work::Message { exchange, body });
+                }
+                HttpEvent::Gone { exchange } => {
+                    self.handle_gone(now, ExchangeRef { wire, id: exchange })
+                }
+                HttpEvent::Closed => {
+                    let last = ExchangeRef {
+                        wire: wire.next(),
+                        id: ExchangeId(0),
+                    };
+                    let first = ExchangeRef {
+                        wire,
+                        id: ExchangeId(0),
+                    };
+                    let left: Vec<_> = self
+                        .exchanges
+                        .range(first..last)
+                        .map(|(id, _)| *id)
+                        .collect();
+                    left.into_iter()
+                        .for_each(|exchange| self.handle_gone(now, exchange));
+                    if let Some(Connection {
+                        mut http, armed, ..
+                    }) = self.connections.remove(&wire)
+                    {
+                        if let Some(at) = armed {
+                            self.timers.remove(&(at, wire));
+                        }
+                        self.closing(&mut http);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a connection that is no more still wants of the loop.
+    fn closing(&mut self, http: &mut HttpConnection) {
+        while let Some(request) = http.poll_io() {
+            self.work.push_back(Work::Io(request));
+        }
+    }
+
+    fn handle_head(&mut self, now: Now, exchange: ExchangeRef, head: HttpHead) {
+        if self
+            .connections
+            .get(&exchange.wire)
+            .is_some_and(|connection| connection.surplus)
+        {
+            let limit = self.limits.connections_max;
+            let text = format!("busy: {limit} connections are open, limit {limit}");
+            let refusal = HttpRefusal::new(503, &text).with("Retry-After", "1");
+            self.refuse(now, exchange, &refusal);
+            if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+                connection.http.close_after();
+            }
+            return;
+        }
+        let principal = match check_access(&head, &self.rules) {
+            Ok(principal) => principal,
+            Err(refusal) => return self.refuse(now, exchange, &refusal),
+        };
+        let path = head.target().split('?').next().unwrap_or("").to_owned();
+        let outcome = match (path.as_str(), head.method()) {
+            ("/mcp", "POST") => self.expect_post(now, exchange, head, principal),
+            ("/mcp", "GET") => self.open_stream(now, exchange, &head, principal),
+            ("/mcp", "DELETE") => self.delete_session(now, exchange, &head, principal),
+            ("/sse", "GET") => {
+                self.work.push_back(Work::OpenLegacy {
+                    exchange,
+                    principal,
+                });
+                Ok(())
+            }
+            ("/messages", "POST") => self.expect_legacy_post(now, exchange, head, principal),
+            ("/mcp", _) => Err(refusals::method_not_allowed("GET, POST, DELETE")),
+            ("/sse", _) => Err(refusals::method_not_allowed("GET")),
+            ("/messages", _) => Err(refusals::method_not_allowed("POST")),
+            _ => Err(refusals::not_found(&path)),
+        };
+        if let Err(refusal) = outcome {
+            self.refuse(now, exchange, &refusal);
+        }
+    }
+
+    fn expect_post(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        head: HttpHead,
+        principal: Principal,
+    ) -> Result<(), HttpRefusal> {
+        let accepts = check_post(&head)?;
+        let mut open = Exchange::new(Purpose::Post, principal, accepts);
+        open.head = Some(head);
+        self.expect_body(now, exchange, open);
+        Ok(())
+    }
+
+    pub(super) fn expect_body(&mut self, now: Now, exchange: ExchangeRef, open: Exchange) {
+        self.exchanges.insert(exchange, open);
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.accept(now, exchange.id);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, now: Now, exchange: ExchangeRef, refusal: &HttpRefusal) {
+        let headers: Vec<(&str, &str)> = refusal
+            .headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            let body = refusal.body.as_bytes();
+            connection
+                .http
+                .respond(now, exchange.id, refusal.status, &headers, body);
+        }
+        self.forget(now, exchange);
+        self.touch(exchange.wire);
+    }
+
+    /// The exchange is over.
+    pub(super) fn forget(&mut self, now: Now, exchange: ExchangeRef) {
+        let Some(open) = self.exchanges.remove(&exchange) else {
+            return;
+        };
+        if let (Some(peer), Some(stream)) = (open.peer, open.stream) {
+            // Nobody knows what arrived: the events stay for a client that comes back.
+            self.sessions
+                .detach(now, peer, stream, exchange.carrier(), Parting::Lost);
+        }
+        if let Some(peer) = open.peer {
+            for key in open.open {
+                self.routes.remove(&(peer, key));
+            }
+        }
+        if let (Some(head), Some(connection)) =
+            (open.head, self.connections.get_mut(&exchange.wire))
+        {
+            connection.http.recycle_head(head);
+        }
+    }
+}
+
+impl Exchange {
+    pub(super) fn new(purpose: Purpose, principal: Principal, accepts: Accepts) -> Self {
+        Self {
+            purpose,
+            head: None,
+            principal,
+            accepts,
+            peer: None,
+            open: BTreeSet::new(),
+            stream: None,
+            sse: false,
+            gone: false,
+            announces: None,
+        }
+    }
+}
+
+fn pop_due(queue: &mut VecDeque<(Uptime, ExchangeRef)>, now: Now) -> Option<(Uptime, ExchangeRef)> {
+    queue.front().filter(|(at, _)| *at <= now.up)?;
+    queue.pop_front()
+}

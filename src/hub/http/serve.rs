@@ -1,0 +1,580 @@
+//! What happens to a message, a stream and a session once the head of the exchange is accepted.
+
+use std::borrow::Cow;
+
+use super::front::{Exchange, ExchangeRef, HttpFront, HttpPeer, PeerKind, Purpose, Work};
+use super::refusals;
+use super::sessions::{Attach, Ended, Parting, StreamId};
+use crate::clock::Now;
+use crate::codec::scan::{Envelope, ScanError, Scanned, Text};
+use crate::entropy::Entropy;
+use crate::ids::PeerId;
+use crate::link::http_rules::{
+    Accepts, HttpRefusal, ParamHeader, Principal, VersionHeader, check_delete, check_get,
+    check_modern_headers, check_post, version_header,
+};
+use crate::link::http_server::HttpHead;
+use crate::protocol::error::{ErrorCode, RpcError};
+use crate::protocol::message::{RequestMeta, member};
+use crate::protocol::server::{RequestKey, Scope, ServerPeer, check_modern_meta};
+
+/// Who serves a message.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::hub) struct Served {
+    pub(in crate::hub) peer: PeerId,
+    pub(in crate::hub) scope: Scope,
+}
+
+/// Why nobody does.
+#[derive(Debug)]
+pub(in crate::hub) enum Unserved {
+    /// By the transport's rules.
+    Refused(HttpRefusal),
+    /// By the protocol's: an error with the id of the request.
+    Error(Option<String>, RpcError),
+    /// The exchange is gone already.
+    Gone,
+}
+
+impl From<HttpRefusal> for Unserved {
+    fn from(refusal: HttpRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl HttpFront {
+    /// Decides the era of a message and who serves it. `mint` makes the number of a new peer, and
+    /// `param_headers` knows which headers repeat arguments of a tool.
+    pub(in crate::hub) fn admit<'t>(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        scanned: &Result<Scanned<'_>, ScanError>,
+        mint: impl FnOnce() -> PeerId,
+        param_headers: impl FnOnce(&str) -> Cow<'t, [ParamHeader]>,
+        entropy: &mut dyn Entropy,
+    ) -> Result<Served, Unserved> {
+        let open = self.exchanges.get(&exchange).ok_or(Unserved::Gone)?;
+        if let Purpose::LegacyPost(peer) = open.purpose {
+            return Ok(Served {
+                peer,
+                scope: Scope::default(),
+            });
+        }
+        let head = open.head.as_ref().ok_or(Unserved::Gone)?;
+        let envelope = match scanned {
+            Ok(Scanned::One(envelope)) => Some(envelope),
+            Ok(Scanned::Batch(_) | Scanned::Other) | Err(_) => None,
+        };
+        let version = VersionHeader::of(head);
+        let modern = envelope.is_some_and(|envelope| is_modern(envelope, version));
+        if let (true, Some(envelope)) = (modern, envelope) {
+            check_headers(head, envelope, param_headers)
+                .map_err(|error| Unserved::Error(envelope.id.usable().map(str::to_owned), error))?;
+            let principal = open.principal;
+            let peer = match self.stateless.get(&principal) {
+                Some(peer) => *peer,
+                None => self.add_stateless(principal, mint()),
+            };
+            let scope = scope_of(exchange);
+            self.assign(exchange, peer);
+            return Ok(Served { peer, scope });
+        }
+        let initialize = envelope.is_some_and(|e| e.method.is_some_and(|m| m.is("initialize")));
+        let peer = if initialize {
+            self.open_session(now, exchange, mint(), entropy)?
+        } else {
+            version.of_session()?;
+            self.find_session(now, exchange)?
+        };
+        self.assign(exchange, peer);
+        Ok(Served {
+            peer,
+            scope: Scope::default(),
+        })
+    }
+
+    /// The message was served as far as that goes at once. What has no answer to come is accepted; the
+    /// rest waits for it, at first without a stream.
+    pub(in crate::hub) fn after_message(&mut self, now: Now, exchange: ExchangeRef) {
+        let Some(open) = self.exchanges.get(&exchange) else {
+            return;
+        };
+        let waits = !open.open.is_empty();
+        if waits && !matches!(open.purpose, Purpose::LegacyPost(_)) {
+            return self.wait_for_start(now, exchange);
+        }
+        if open.sse {
+            return;
+        }
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.respond(now, exchange.id, 202, &[], b"");
+        }
+        self.forget(now, exchange);
+        self.touch(exchange.wire);
+    }
+
+    /// A buffer that a message came in.
+    pub(in crate::hub) fn recycle(&mut self, exchange: ExchangeRef, body: Vec<u8>) {
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.recycle(body);
+        }
+    }
+
+    /// Nobody serves a message: says why.
+    pub(in crate::hub) fn decline(&mut self, now: Now, exchange: ExchangeRef, why: Unserved) {
+        match why {
+            Unserved::Refused(refusal) => self.refuse(now, exchange, &refusal),
+            Unserved::Gone => {}
+            Unserved::Error(id, error) => {
+                let mut body = Vec::new();
+                let code = error.code.number();
+                crate::codec::jsonrpc::write_error(
+                    &mut body,
+                    id.as_deref(),
+                    code,
+                    &error.message,
+                    error.data.as_deref(),
+                );
+                let body = String::from_utf8(body).unwrap_or_default();
+                self.refuse(now, exchange, &refusals::json(400, body));
+            }
+        }
+    }
+
+    /// A request of this exchange is open.
+    pub(in crate::hub) fn bind(&mut self, peer: PeerId, key: RequestKey, exchange: ExchangeRef) {
+        if let Some(open) = self.exchanges.get_mut(&exchange) {
+            open.open.insert(key);
+            self.routes.insert((peer, key), exchange);
+        }
+    }
+
+    /// A request was cancelled: its exchange waits for one answer less.
+    pub(in crate::hub) fn unbind(&mut self, now: Now, peer: PeerId, key: RequestKey) {
+        let Some(exchange) = self.routes.remove(&(peer, key)) else {
+            return;
+        };
+        let Some(open) = self.exchanges.get_mut(&exchange) else {
+            return;
+        };
+        open.open.remove(&key);
+        if !open.open.is_empty() || open.gone || matches!(open.purpose, Purpose::Stream) {
+            return;
+        }
+        if open.sse {
+            self.finish_stream(now, exchange);
+        } else {
+            self.after_message(now, exchange);
+        }
+    }
+
+    /// The last event of a stream was written.
+    pub(super) fn finish_stream(&mut self, now: Now, exchange: ExchangeRef) {
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.finish_sse(now, exchange.id);
+        }
+        self.forget(now, exchange);
+        self.touch(exchange.wire);
+    }
+
+    /// Ends the stream of a request early: its client comes back for the rest. Only streams that can be
+    /// resumed end so. Spec: 2025-11-25 basic/transports (polling).
+    pub(in crate::hub) fn release_stream(&mut self, now: Now, peer: PeerId, key: RequestKey) {
+        let Some(exchange) = self.routes.get(&(peer, key)).copied() else {
+            return;
+        };
+        self.start_stream(now, exchange);
+        let Some(open) = self.exchanges.get_mut(&exchange) else {
+            return;
+        };
+        if open.stream.is_none() {
+            return;
+        }
+        open.gone = true;
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.finish_sse(now, exchange.id);
+        }
+        self.touch(exchange.wire);
+    }
+
+    fn assign(&mut self, exchange: ExchangeRef, peer: PeerId) {
+        if let Some(open) = self.exchanges.get_mut(&exchange) {
+            open.peer = Some(peer);
+        }
+    }
+
+    fn add_stateless(&mut self, principal: Principal, id: PeerId) -> PeerId {
+        let peer = ServerPeer::new(self.server.clone());
+        self.peers.insert(
+            id,
+            HttpPeer {
+                peer,
+                kind: PeerKind::Stateless,
+            },
+        );
+        self.stateless.insert(principal, id);
+        id
+    }
+
+    fn open_session(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        id: PeerId,
+        entropy: &mut dyn Entropy,
+    ) -> Result<PeerId, Unserved> {
+        let open = self.exchanges.get_mut(&exchange).ok_or(Unserved::Gone)?;
+        let session = self
+            .sessions
+            .open(now, id, open.principal.as_str(), entropy)
+            .map_err(|error| refusals::no_session(&error))?;
+        open.announces = Some(session.clone());
+        let peer = ServerPeer::new(self.server.clone());
+        self.peers.insert(
+            id,
+            HttpPeer {
+                peer,
+                kind: PeerKind::Session(session),
+            },
+        );
+        Ok(id)
+    }
+
+    fn find_session(&mut self, now: Now, exchange: ExchangeRef) -> Result<PeerId, Unserved> {
+        let open = self.exchanges.get(&exchange).ok_or(Unserved::Gone)?;
+        let head = open.head.as_ref().ok_or(Unserved::Gone)?;
+        let principal = open.principal;
+        let id = head.field("mcp-session-id").map(str::to_owned);
+        Ok(self.session_of(now, id.as_deref(), principal)?)
+    }
+
+    fn session_of(
+        &mut self,
+        now: Now,
+        id: Option<&str>,
+        principal: Principal,
+    ) -> Result<PeerId, HttpRefusal> {
+        let id = id
+            .ok_or_else(|| refusals::json_error(400, -32600, "header Mcp-Session-Id is missing"))?;
+        self.sessions
+            .find(now, id, principal.as_str())
+            .ok_or_else(refusals::unknown_session)
+    }
+
+    /// GET `/mcp`: the session's own stream, or the rest of one that was cut.
+    pub(super) fn open_stream(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        head: &HttpHead,
+        principal: Principal,
+    ) -> Result<(), HttpRefusal> {
+        check_get(head)?;
+        let peer = self.session_of(now, head.field("mcp-session-id"), principal)?;
+        let last = head.field("last-event-id");
+        let resumed = last.and_then(|id| self.sessions.replay_after(peer, id));
+        let replay = match resumed {
+            Some(replay) => Some(replay),
+            None => self.sessions.replay_unsent(peer, StreamId::STANDALONE),
+        };
+        let Some(replay) = replay else {
+            return Err(refusals::unknown_session());
+        };
+        let (stream, finished) = (replay.after.stream, replay.finished);
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.start_sse(now, exchange.id, &[]);
+            for (id, payload) in replay {
+                let out = connection
+                    .http
+                    .begin_event(exchange.id, None, Some(&id.text()));
+                out.extend_from_slice(payload);
+                connection.http.commit_event(now, exchange.id);
+            }
+        }
+        let mut open = Exchange::new(
+            Purpose::Stream,
+            principal,
+            Accepts {
+                json: false,
+                sse: true,
+            },
+        );
+        open.peer = Some(peer);
+        open.sse = true;
+        open.stream = Some(stream);
+        // A second stream takes the place of the first, whose client may be long gone.
+        if let Attach::Displaced(old) = self.sessions.attach(peer, stream, exchange.carrier()) {
+            self.displace(now, ExchangeRef::of_carrier(old));
+        }
+        self.take_over(peer, stream, exchange, &mut open);
+        self.exchanges.insert(exchange, open);
+        self.keep_alive(now, exchange);
+        if finished {
+            self.finish_stream(now, exchange);
+        }
+        Ok(())
+    }
+
+    /// An exchange carries its stream no more, though its client is still there.
+    fn displace(&mut self, now: Now, exchange: ExchangeRef) {
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.finish_sse(now, exchange.id);
+        }
+        self.touch(exchange.wire);
+        if let Some(open) = self.exchanges.get_mut(&exchange) {
+            open.gone = true;
+        }
+    }
+
+    /// The requests of a stream that was cut are answered here from now on.
+    fn take_over(
+        &mut self,
+        peer: PeerId,
+        stream: StreamId,
+        exchange: ExchangeRef,
+        open: &mut Exchange,
+    ) {
+        let cut = |of: &Exchange| of.gone && of.peer == Some(peer) && of.stream == Some(stream);
+        let Some(old) = self
+            .exchanges
+            .iter()
+            .find(|(_, of)| cut(of))
+            .map(|(id, _)| *id)
+        else {
+            return;
+        };
+        if let Some(before) = self.exchanges.remove(&old) {
+            for key in &before.open {
+                self.routes.insert((peer, *key), exchange);
+            }
+            open.open = before.open;
+        }
+    }
+
+    pub(super) fn delete_session(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        head: &HttpHead,
+        principal: Principal,
+    ) -> Result<(), HttpRefusal> {
+        check_delete(head)?;
+        self.session_of(now, head.field("mcp-session-id"), principal)?;
+        let id = head.field("mcp-session-id").unwrap_or_default();
+        if let Some(ended) = self.sessions.close(id, principal.as_str()) {
+            self.end_peer(now, ended);
+        }
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.respond(now, exchange.id, 204, &[], b"");
+        }
+        Ok(())
+    }
+
+    /// GET `/sse`: a session of the 2024-11-05 pair.
+    pub(in crate::hub) fn open_legacy_as(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        principal: Principal,
+        id: PeerId,
+        entropy: &mut dyn Entropy,
+    ) {
+        let session = match self.sessions.open(now, id, principal.as_str(), entropy) {
+            Ok(session) => session,
+            Err(error) => return self.refuse(now, exchange, &refusals::no_session(&error)),
+        };
+        let accepts = Accepts {
+            json: false,
+            sse: true,
+        };
+        let mut open = Exchange::new(Purpose::Stream, principal, accepts);
+        open.peer = Some(id);
+        open.sse = true;
+        self.exchanges.insert(exchange, open);
+        let peer = ServerPeer::new(self.server.clone());
+        self.peers.insert(
+            id,
+            HttpPeer {
+                peer,
+                kind: PeerKind::Legacy(exchange),
+            },
+        );
+        let Some(connection) = self.connections.get_mut(&exchange.wire) else {
+            return;
+        };
+        connection.http.start_sse(now, exchange.id, &[]);
+        let out = connection
+            .http
+            .begin_event(exchange.id, Some("endpoint"), None);
+        out.extend_from_slice(format!("/messages?sessionId={}", session.as_str()).as_bytes());
+        connection.http.commit_event(now, exchange.id);
+        self.keep_alive(now, exchange);
+        self.touch(exchange.wire);
+    }
+
+    pub(super) fn expect_legacy_post(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        head: HttpHead,
+        principal: Principal,
+    ) -> Result<(), HttpRefusal> {
+        let accepts = check_post(&head)?;
+        let query = head.target().split_once('?').map_or("", |(_, query)| query);
+        let id = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("sessionId="));
+        let found = id.and_then(|id| self.sessions.find(now, id, principal.as_str()));
+        let legacy = |peer: &PeerId| {
+            self.peers
+                .get(peer)
+                .is_some_and(|http| matches!(http.kind, PeerKind::Legacy(_)))
+        };
+        let Some(peer) = found.filter(legacy) else {
+            return Err(refusals::json_error(
+                404,
+                -32001,
+                "session not found: open /sse first",
+            ));
+        };
+        let mut open = Exchange::new(Purpose::LegacyPost(peer), principal, accepts);
+        open.head = Some(head);
+        open.peer = Some(peer);
+        self.expect_body(now, exchange, open);
+        Ok(())
+    }
+
+    /// The client of an exchange went away.
+    pub(super) fn handle_gone(&mut self, now: Now, exchange: ExchangeRef) {
+        let Some(open) = self.exchanges.get_mut(&exchange) else {
+            return;
+        };
+        open.gone = true;
+        let (peer, stream, waits) = (open.peer, open.stream, !open.open.is_empty());
+        let Some(peer) = peer else {
+            return self.forget(now, exchange);
+        };
+        let kind = self.peers.get(&peer).map(|http| http.kind.clone());
+        match kind {
+            Some(PeerKind::Stateless) => {
+                if let Some(http) = self.peers.get_mut(&peer) {
+                    http.peer.abandon(scope_of(exchange));
+                }
+                self.forget(now, exchange);
+                self.work.push_back(Work::Spoke(peer));
+            }
+            Some(PeerKind::Legacy(of)) if of == exchange => {
+                if let Some(ended) = self.sessions.remove(peer) {
+                    self.end_peer(now, ended);
+                }
+            }
+            // What can be resumed waits for whoever resumes it.
+            Some(PeerKind::Session(_)) if waits && stream.is_some() => {
+                if let Some(stream) = stream {
+                    let carrier = exchange.carrier();
+                    self.sessions
+                        .detach(now, peer, stream, carrier, Parting::Lost);
+                }
+            }
+            Some(PeerKind::Session(_) | PeerKind::Legacy(_)) | None => self.forget(now, exchange),
+        }
+    }
+
+    /// A session is over: its streams end, and its calls are nobody's.
+    pub(super) fn end_peer(&mut self, now: Now, ended: Ended) {
+        let peer = ended.peer;
+        for (_, carrier) in ended.carriers {
+            self.finish_stream(now, ExchangeRef::of_carrier(carrier));
+        }
+        let of_peer = |open: &Exchange| open.peer == Some(peer);
+        let left: Vec<ExchangeRef> = self
+            .exchanges
+            .iter()
+            .filter(|(_, open)| of_peer(open))
+            .map(|(id, _)| *id)
+            .collect();
+        for exchange in left {
+            if self
+                .exchanges
+                .get(&exchange)
+                .is_some_and(|open| open.sse && !open.gone)
+            {
+                self.finish_stream(now, exchange);
+            } else {
+                self.forget(now, exchange);
+            }
+        }
+        self.peers.remove(&peer);
+        self.work.push_back(Work::Ended(peer));
+    }
+}
+
+/// Stateless exchanges share a peer; their ids do not meet.
+pub(super) fn scope_of(exchange: ExchangeRef) -> Scope {
+    Scope(1 + (u64::from(exchange.wire.0) << 32 | u64::from(exchange.id.0)))
+}
+
+/// Design: era of a request.
+fn is_modern(envelope: &Envelope<'_>, version: VersionHeader<'_>) -> bool {
+    let method = |name| envelope.method.is_some_and(|method| method.is(name));
+    RequestMeta::read(envelope.meta).is_modern()
+        || (matches!(version, VersionHeader::Modern(_)) && !method("initialize"))
+        || method("server/discover")
+        || method("subscriptions/listen")
+}
+
+fn check_headers<'t>(
+    head: &HttpHead,
+    envelope: &Envelope<'_>,
+    param_headers: impl FnOnce(&str) -> Cow<'t, [ParamHeader]>,
+) -> Result<(), RpcError> {
+    let Some(method) = envelope.method else {
+        return Ok(());
+    };
+    // Only requests carry them; a notification has nothing to route.
+    if envelope.id.usable().is_none() {
+        return Ok(());
+    }
+    let method = method.decode();
+    let task = || {
+        let id = envelope
+            .params
+            .and_then(|params| member(params, "taskId"))?;
+        Text::of_value(id).map(|id| id.decode())
+    };
+    let name = match &*method {
+        "tools/call" | "prompts/get" => envelope.name.map(|name| name.decode()),
+        "resources/read" => envelope.uri.map(|uri| uri.decode()),
+        method if method.starts_with("tasks/") => task(),
+        _ => None,
+    };
+    version_header(head)?;
+    let meta = RequestMeta::read(envelope.meta);
+    // A version that both name and we do not speak is told by the metadata check, with what we speak.
+    check_modern_meta(meta).or_else(|error| match error.code {
+        ErrorCode::UnsupportedProtocolVersion => {
+            Ok(crate::protocol::revision::Revision::V2026_07_28)
+        }
+        _ => Err(error),
+    })?;
+    let version = meta
+        .protocol_version
+        .and_then(Text::of_value)
+        .map(|version| version.decode());
+    let arguments = envelope
+        .params
+        .and_then(|params| member(params, "arguments"));
+    let headers = match (&*method, &name) {
+        ("tools/call", Some(name)) => param_headers(name),
+        _ => Cow::Borrowed(&[][..]),
+    };
+    check_modern_headers(
+        head,
+        &method,
+        name.as_deref(),
+        version.as_deref(),
+        arguments,
+        &headers,
+    )
+}

@@ -1,0 +1,33 @@
+//! The heads that our own listener reads.
+
+use super::{HeadView, Once};
+use crate::codec::http1::HttpHead;
+
+impl HeadView for HttpHead {
+    fn method(&self) -> &str {
+        Self::method(self)
+    }
+
+    fn target(&self) -> &str {
+        Self::target(self)
+    }
+
+    fn field_count(&self, name: &str) -> usize {
+        self.fields(name).count()
+    }
+
+    fn nth_field(&self, name: &str, nth: usize) -> Option<&str> {
+        self.fields(name)
+            .nth(nth)
+            .and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    fn once(&self, name: &str) -> Once<'_> {
+        let mut values = self.fields(name);
+        match (values.next(), values.next()) {
+            (None, _) => Once::Absent,
+            (Some(value), None) => std::str::from_utf8(value).map_or(Once::NotText, Once::Value),
+            (Some(_), Some(_)) => Once::Repeated(2 + values.count()),
+        }
+    }
+}
