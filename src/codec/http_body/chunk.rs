@@ -176,7 +176,7 @@ impl ChunkReader {
         let may_end = matches!(part, Name | Value | QuotedEnd);
         let next = match (part, byte) {
             (_, b'\r') if may_end => return Ok(At::SizeLf),
-            (_, b'\n' | b'\r') => return Err(BodyError::LineEnd),
+            (_, b'\n') => return Err(BodyError::LineEnd),
             (Quoted, b'"') => QuotedEnd,
             (Quoted, b'\\') => QuotedPair,
             (Quoted | QuotedPair, b'\t' | b' '..=b'~' | 0x80..) => Quoted,

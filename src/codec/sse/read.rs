@@ -116,6 +116,12 @@ impl EventReader {
         self.retry_ms
     }
 
+    /// Bytes that are kept of the stream: of the event in progress, and ids.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.event_bytes() + self.id.len() + self.last_id.len()
+    }
+
     /// Whether an event was begun and not ended, when the stream is over.
     #[must_use]
     pub fn is_amid_event(&self) -> bool {

@@ -140,7 +140,7 @@ impl HttpConnection {
                 *input = &input[used..];
                 self.take_head();
             }
-            Err(error) => self.refuse(error.status(), &error.to_string()),
+            Err(error) => self.refuse(false, error.status(), &error.to_string()),
         }
     }
 
@@ -152,7 +152,10 @@ impl HttpConnection {
         );
         let terms = match terms {
             Ok(terms) => terms,
-            Err(error) => return self.refuse(error.status(), &error.to_string()),
+            Err(error) => {
+                let head_only = self.head.method() == "HEAD";
+                return self.refuse(head_only, error.status(), &error.to_string());
+            }
         };
         let exchange = self.exchanges.push(Exchange {
             told: true,
@@ -166,6 +169,7 @@ impl HttpConnection {
         self.clocks.trim = None;
         let head = std::mem::take(&mut self.head);
         self.events.push_back(HttpEvent::Head { exchange, head });
+        self.expect_probe(0);
     }
 
     /// Reads a body; false when it needs more input.
@@ -229,9 +233,10 @@ impl HttpConnection {
     }
 
     /// Answers a request that its owner does not get to see; the connection ends behind it.
-    pub(super) fn refuse(&mut self, status: u16, why: &str) {
+    pub(super) fn refuse(&mut self, head_only: bool, status: u16, why: &str) {
         let exchange = self.exchanges.push(Exchange {
             close: true,
+            head_only,
             ..Exchange::new()
         });
         self.no_more_requests();
@@ -255,13 +260,14 @@ impl HttpConnection {
         if self.stash.is_empty() {
             self.input_is_over();
         }
+        self.expect_probe(0);
     }
 
     /// The client will send no more, and all that it sent was read.
     fn input_is_over(&mut self) {
         match &self.phase {
             Phase::Head if self.reader.has_begun() => {
-                self.refuse(400, "request ends within its head");
+                self.refuse(false, 400, "request ends within its head");
             }
             Phase::Head if self.exchanges.is_empty() && self.out.is_empty() => self.finish(true),
             Phase::Head => {
@@ -275,7 +281,6 @@ impl HttpConnection {
             Phase::Leaving if self.out.is_empty() => self.finish(true),
             Phase::Deciding(_) | Phase::Done | Phase::Leaving | Phase::Closed => {}
         }
-        self.expect_probe(0);
     }
 
     pub(super) fn handle_drained(&mut self) {

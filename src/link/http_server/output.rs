@@ -17,6 +17,8 @@ pub(super) struct OpenAnswer {
     place: usize,
     /// The buffer's length before.
     start: usize,
+    /// What waited for the client then.
+    unsent: usize,
     part: Part,
 }
 
@@ -51,21 +53,20 @@ impl HttpConnection {
             return &mut self.scratch;
         };
         let persistence = self.persistence(place);
+        let unsent = self.out.len();
         let out = self.buffer(place);
         let start = out.len();
         let mark = write_json_head(out, headers, persistence);
         let part = Part::Json(mark);
-        self.open = Some(OpenAnswer { place, start, part });
-        self.buffer(place)
+        self.begin_part(place, start, unsent, part)
     }
 
     /// Ends what [`begin_json`](Self::begin_json) began: the answer is complete.
     pub fn commit_json(&mut self, now: Now, exchange: ExchangeId) {
-        self.now = now;
-        self.scratch.clear();
-        let Some((place, start, Part::Json(mark))) = self.take_open(exchange) else {
+        let Some((place, start, Part::Json(mark))) = self.take_open(now, exchange) else {
             return self.roll_back();
         };
+        self.open = None;
         let date = *self.date.at(now.unix_ms);
         let head_only = self.exchanges.at(place).is_some_and(|e| e.head_only);
         let out = self.buffer(place);
@@ -114,21 +115,20 @@ impl HttpConnection {
         let Some((place, chunked)) = self.stream(exchange) else {
             return &mut self.scratch;
         };
+        let unsent = self.out.len();
         let out = self.buffer(place);
         let start = out.len();
         let chunk = chunked.then(|| begin_chunk(out));
         let part = Part::Event(chunk, begin_event(out, event, id));
-        self.open = Some(OpenAnswer { place, start, part });
-        self.buffer(place)
+        self.begin_part(place, start, unsent, part)
     }
 
     /// Ends what [`begin_event`](Self::begin_event) began: the event may leave.
     pub fn commit_event(&mut self, now: Now, exchange: ExchangeId) {
-        self.now = now;
-        self.scratch.clear();
-        let Some((place, _, Part::Event(chunk, mark))) = self.take_open(exchange) else {
+        let Some((place, _, Part::Event(chunk, mark))) = self.take_open(now, exchange) else {
             return self.roll_back();
         };
+        self.open = None;
         let out = self.buffer(place);
         end_event(out, mark);
         if let Some(chunk) = chunk {
@@ -290,12 +290,31 @@ impl HttpConnection {
         open.then(|| (place, found.chunked()))
     }
 
-    fn take_open(&mut self, exchange: ExchangeId) -> Option<(usize, usize, Part)> {
+    fn begin_part(
+        &mut self,
+        place: usize,
+        start: usize,
+        unsent: usize,
+        part: Part,
+    ) -> &mut Vec<u8> {
+        self.open = Some(OpenAnswer {
+            place,
+            start,
+            unsent,
+            part,
+        });
+        self.buffer(place)
+    }
+
+    /// The part that is being committed. What belongs to another exchange, or is of another kind, stays
+    /// and is undone.
+    fn take_open(&mut self, now: Now, exchange: ExchangeId) -> Option<(usize, usize, Part)> {
+        self.now = now;
         let open = self.open?;
         if self.exchanges.place(exchange) != Some(open.place) {
             return None;
         }
-        self.open = None;
+        self.clocks.look(open.unsent, now);
         Some((open.place, open.start, open.part))
     }
 

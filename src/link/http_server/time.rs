@@ -185,11 +185,9 @@ impl HttpConnection {
         }
     }
 
-    /// Sends the next probe later, if the client deserves one more.
+    /// Sends the next probe later, if the client may be gone and deserves one more.
     pub(super) fn expect_probe(&mut self, probes: u32) {
-        let open =
-            !self.exchanges.is_empty() && matches!(self.phase, Phase::Deciding(_) | Phase::Done);
-        if self.ended && open && probes < PROBES_MAX {
+        if self.ended && !self.exchanges.is_empty() && probes < PROBES_MAX {
             let wait = PROBE_INTERVAL * 2_u32.saturating_pow(probes);
             self.clocks.probe = Some((self.now.after(wait), probes));
         }
@@ -198,7 +196,11 @@ impl HttpConnection {
     fn head_is_late(&mut self) {
         if self.reader.has_begun() {
             let limit = self.bounds.header_timeout.as_millis();
-            self.refuse(408, &format!("request head did not end within {limit} ms"));
+            self.refuse(
+                false,
+                408,
+                &format!("request head did not end within {limit} ms"),
+            );
         } else {
             self.finish(true);
         }
