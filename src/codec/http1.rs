@@ -391,6 +391,35 @@ mod tests {
         outcome(|input| reader.read(input), show, bytes, cuts)
     }
 
+    /// As `read_request`, into a head that was used before.
+    fn read_request_into(bytes: &[u8], cuts: &[usize], limits: HeadLimits) -> Vec<String> {
+        let mut reader = RequestReader::new(limits);
+        let mut used_head = HttpHead::default();
+        let before = b"OPTIONS /before?long HTTP/1.0\r\nHost: before\r\nA: b\r\nC: d\r\n\r\n";
+        let roomy = HeadLimits {
+            bytes_max: 1_000,
+            fields_max: 10,
+        };
+        let done = RequestReader::new(roomy).read_into(before, &mut used_head);
+        assert_eq!(done, Ok(Some(before.len())));
+        let read = |input: &[u8]| {
+            let done = reader.read_into(input, &mut used_head)?;
+            Ok(done.map_or(Progress::NeedMore, |used| Progress::Done {
+                head: used_head.clone(),
+                used,
+            }))
+        };
+        let show = |head: &HttpHead| {
+            let line = format!("{} {} {}", head.method(), head.target(), head.minor());
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            let fields = head
+                .iter()
+                .map(|(name, value)| format!("{}: {value:?}", text(name)));
+            std::iter::once(line).chain(fields).collect()
+        };
+        outcome(read, show, bytes, cuts)
+    }
+
     fn read_response(bytes: &[u8], cuts: &[usize], limits: HeadLimits) -> Vec<String> {
         let mut reader = ResponseReader::new(limits);
         let show = |head: &ResponseHead| {
@@ -487,6 +516,10 @@ mod tests {
             include_str!("../../protocol-fixtures/codec/http1/requests.jsonl"),
             read_request,
         );
+        replay(
+            include_str!("../../protocol-fixtures/codec/http1/requests.jsonl"),
+            read_request_into,
+        );
     }
 
     #[test]
@@ -558,6 +591,69 @@ mod tests {
             panic!("a second head");
         };
         assert_eq!((head.status, &bytes[used + more..]), (101, &b"!"[..]));
+    }
+
+    fn head(bytes: &str) -> HttpHead {
+        let limits = HeadLimits {
+            bytes_max: 10_000,
+            fields_max: 200,
+        };
+        let mut head = HttpHead::default();
+        let done = RequestReader::new(limits).read_into(bytes.as_bytes(), &mut head);
+        assert_eq!(done, Ok(Some(bytes.len())), "{bytes:?}");
+        head
+    }
+
+    #[test]
+    fn more_fields_than_usual_are_read() {
+        for fields in [99, 100, 101, 150] {
+            let more = "A: b\r\n".repeat(fields - 1);
+            let head = head(&format!("GET / HTTP/1.1\r\nHost: h\r\n{more}\r\n"));
+            assert_eq!(head.iter().count(), fields);
+            assert!(head.fields("a").all(|value| value == b"b"));
+        }
+    }
+
+    #[test]
+    fn targets_come_apart() {
+        for (target, authority, path, query) in [
+            ("/mcp", "h", "/mcp", None),
+            ("/mcp?a=b?c", "h", "/mcp", Some("a=b?c")),
+            ("http://other:80/x?y", "other:80", "/x", Some("y")),
+            ("HTTP://other", "other", "/", None),
+            ("http://other?y", "other", "/", Some("y")),
+            ("/x?u=http://other/", "h", "/x", Some("u=http://other/")),
+            ("*", "h", "*", None),
+        ] {
+            let head = head(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
+            assert_eq!(head.target(), target);
+            assert_eq!(head.authority(), Some(authority), "{target}");
+            assert_eq!((head.path(), head.query()), (path, query), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_should_stand_once_is_not_guessed() {
+        let head = head("GET / HTTP/1.1\r\nHost: h\r\nA: 1\r\nB: 2\r\nb: 2\r\nC: \u{e9}\r\n\r\n");
+        assert_eq!(head.single("A"), Ok(Some("1")));
+        assert_eq!(head.single("b"), Err(Unfit));
+        assert_eq!(head.single("c"), Ok(Some("\u{e9}")));
+        assert_eq!(head.single("d"), Ok(None));
+        assert_eq!((head.field("a"), head.field("B")), (Some("1"), None));
+        assert_eq!(head.fields("B").collect::<Vec<_>>(), [b"2", b"2"]);
+        assert!(HttpHead::default().heap_bytes() == 0 && head.heap_bytes() > 40);
+    }
+
+    #[test]
+    fn a_reader_begins_with_the_first_byte_of_a_head() {
+        let mut reader = RequestReader::new(LIMITS);
+        let mut head = HttpHead::default();
+        for (input, begun) in [("", false), ("\r", false), ("\n", false), ("\r\n", false)] {
+            assert_eq!(reader.read_into(input.as_bytes(), &mut head), Ok(None));
+            assert_eq!(reader.has_begun(), begun, "{input:?}");
+        }
+        assert_eq!(reader.read_into(b"G", &mut head), Ok(None));
+        assert!(reader.has_begun());
     }
 
     #[test]
