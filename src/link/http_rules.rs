@@ -15,6 +15,7 @@
 //! |                          | a client that takes neither of our media types       | 406                  |
 //! | [`check_get`]            | a client that takes no event stream                  | 406                  |
 //! | … and [`check_delete`]   | a version without sessions; one we do not know       | 405; 400             |
+//! | [`session_id`]           | a session id that is repeated, long or no ASCII      | 400                  |
 //! | [`check_modern_headers`] | routing headers that are missing or contradict       | 400, -32020          |
 //! |                          | metadata without version; a version we do not speak  | 400, -32602; -32022  |
 //!
@@ -29,6 +30,7 @@ mod authority;
 mod media;
 mod mirror;
 mod param;
+mod session;
 mod value;
 mod version;
 mod view;
@@ -37,6 +39,7 @@ pub use access::{AccessRules, Principal, RuleError, check_access};
 pub use media::{Accepts, HttpMethod, check_delete, check_get, check_post};
 pub use mirror::{check_modern_headers, version_header};
 pub use param::{PARAM_HEADERS_MAX, ParamHeader, ParamKind, param_headers};
+pub use session::{SESSION_ID_BYTES_MAX, session_id};
 pub use value::{ValueError, decode_value, encode_value};
 pub use version::VersionHeader;
 

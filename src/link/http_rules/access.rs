@@ -185,12 +185,14 @@ fn origin_rule(entry: &String) -> Result<String, RuleError> {
         "https" => Some(443),
         _ => None,
     };
-    let host = match found.port {
-        Some(_) if found.port != default_port => rest,
-        Some(_) | None => match rest.rsplit_once(':') {
-            Some((host, _)) if !rest.ends_with(']') => host,
-            Some(_) | None => rest,
-        },
+    let without_port = match rest.rsplit_once(':') {
+        Some((host, _)) if !rest.ends_with(']') => host,
+        Some(_) | None => rest,
+    };
+    let host = if found.port.is_none() || found.port == default_port {
+        without_port
+    } else {
+        rest
     };
     Ok(format!("{scheme}://{host}"))
 }
@@ -340,7 +342,9 @@ fn check_bearer<H: HeadView + ?Sized>(
         }
     };
     let token = match value.split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim_start(),
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
+            token.trim_start_matches(' ')
+        }
         Some(_) | None => {
             let message = "Authorization must have the scheme Bearer (found another)";
             return Err(challenge(401, None, message));

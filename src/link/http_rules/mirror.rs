@@ -3,7 +3,7 @@
 //! Source: Spec 2026-07-28 basic/transports/streamable-http (Request Metadata, Server Validation).
 
 use super::param::{ParamHeader, ParamKind};
-use super::value::decode_value;
+use super::value::{decode_value, encode_value};
 use super::{HeadView, Once, trimmed, version};
 use crate::codec::scan::{Text, members};
 use crate::protocol::error::{ErrorCode, RpcError};
@@ -119,6 +119,24 @@ fn check_param<H: HeadView + ?Sized>(
         Some(argument) if argument.is(&meaning) => Ok(()),
         Some(argument) => Err(contradiction(header, &meaning, &argument.shown())),
         None => Err(unexpected(header, &meaning)),
+    }
+}
+
+impl ParamHeader {
+    /// What a client writes into the header for these arguments, a raw object; `None` for no header: the
+    /// argument is absent, `null`, or nothing that a header can carry.
+    ///
+    /// # Errors
+    /// -32020 when the argument comes twice, or is a number and not an integer within ±(2^53−1).
+    pub fn value_of(&self, arguments: &str) -> Result<Option<String>, RpcError> {
+        Ok(match argument(self, Some(arguments))? {
+            None | Some(Argument::Compound) => None,
+            Some(Argument::Text(text)) => Some(encode_value(&text.decode()).into_owned()),
+            Some(Argument::Boolean(raw)) => Some(raw.to_owned()),
+            Some(Argument::Number(raw)) => {
+                Some(safe_integer(raw).map_or_else(|| raw.to_owned(), |number| number.to_string()))
+            }
+        })
     }
 }
 

@@ -62,9 +62,9 @@ pub fn param_headers(input_schema_raw: &str) -> Result<Vec<ParamHeader>, String>
 
 /// Whether there is anything to look for. Most schemas have nothing, and there may be thousands of them.
 fn may_be_annotated(raw: &[u8]) -> bool {
-    // A name may be spelled with escapes.
+    // The keyword may be spelled with escapes.
     memchr::memmem::find(raw, ANNOTATION.as_bytes()).is_some()
-        || memchr::memmem::find(raw, b"\\").is_some()
+        || memchr::memmem::find(raw, b"\\u").is_some()
 }
 
 /// One schema within the schema, and how it is reached.
@@ -96,18 +96,14 @@ impl<'a> Place<'a> {
 fn visit<'a>(places: &mut Vec<Place<'a>>, at: usize) -> Result<Option<ParamHeader>, String> {
     let mut annotation = None;
     let mut kind = None;
+    let mut twice = false;
     for (name, raw) in members(places[at].schema) {
-        let twice = if name.is(ANNOTATION) {
-            annotation.replace(raw).is_some()
+        if name.is(ANNOTATION) {
+            twice |= annotation.replace(raw).is_some();
         } else if name.is("type") {
-            kind.replace(raw).is_some()
+            twice |= kind.replace(raw).is_some();
         } else {
             note(places, at, name, raw);
-            false
-        };
-        if twice {
-            let name = name.decode();
-            return Err(format!("{name} comes twice at {}", pointer(places, at)));
         }
     }
     let Some(annotation) = annotation else {
@@ -124,6 +120,9 @@ fn visit<'a>(places: &mut Vec<Place<'a>>, at: usize) -> Result<Option<ParamHeade
     let Some(name) = name.filter(|name| !name.is_empty() && name.bytes().all(is_token_byte)) else {
         return wrong("must be a string that is an HTTP token".to_owned());
     };
+    if twice {
+        return wrong("must stand once, on one type (found two)".to_owned());
+    }
     if !places[at].reachable {
         return wrong("must stand on a property that only properties lead to".to_owned());
     }
@@ -168,7 +167,7 @@ const PROPERTIES: &str = "properties";
 
 /// Keywords that hold schemas. Source: JSON Schema 2020-12 core §10 and §11, validation §8.5; draft 7 for
 /// `additionalItems`, `definitions` and `dependencies`.
-const KEYWORDS: [&str; 23] = [
+const KEYWORDS: [&str; 22] = [
     PROPERTIES,
     "patternProperties",
     "additionalProperties",
@@ -191,7 +190,6 @@ const KEYWORDS: [&str; 23] = [
     "contentSchema",
     "$defs",
     "definitions",
-    "$ref",
 ];
 
 /// Those that hold them by name, beside [`PROPERTIES`].
