@@ -142,6 +142,10 @@ limits! {
     turn_bytes_max, "turn_bytes_max": usize = 256 * KIB, "bytes";
     /// Internal hand-overs in one turn of the hub; more is a bug of ours and ends the turn with a diagnostic.
     turn_steps_max, "turn_steps_max": usize = 100_000, "steps";
+    /// How long a connection that we have ended may take for its last bytes and its own end; then it is cut.
+    finish_timeout, "finish_timeout_ms": Duration = Duration::from_secs(2), "ms";
+    /// Connections that may be in that state at once; the oldest is cut first. They hold descriptors.
+    finishing_max, "finishing_max": usize = 256, "connections";
     /// How long what was asked may take to be answered after a client has ended its input; then it gets errors.
     input_ended_timeout, "input_ended_timeout_ms": Duration = Duration::from_secs(10), "ms";
     /// How long answers may take to leave after a signal, or after all work is over.

@@ -95,6 +95,7 @@ impl End {
                     self.gone = true;
                 }
                 other @ (IoRequest::PauseReads(..)
+                | IoRequest::Finish(_)
                 | IoRequest::Signal(..)
                 | IoRequest::Append(_)) => panic!("asked for {other:?}"),
             }

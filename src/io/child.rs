@@ -59,6 +59,7 @@ pub(super) fn spawn(key: Key, spec: &ChildSpec) -> Result<(ChildProcess, ChildPi
     let mut child = command.spawn().map_err(|e| spawn_fault(spec, &e))?;
 
     let pid = Pid::from_child(&child);
+    super::rlimit::hand_down(pid);
     let pipes = take_pipes(&mut child);
     let process = ChildProcess {
         child,

@@ -1,11 +1,11 @@
-//! TCP before it is open: addresses tried in order, and listeners.
+//! TCP before it is open: addresses tried in order.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_tcp_nodelay, socket_error};
@@ -13,6 +13,7 @@ use rustix::net::sockopt::{set_tcp_nodelay, socket_error};
 use super::descriptor::{Descriptor, Manner, ShortRead};
 use super::fault::{exhausted, fault};
 use super::tls::TlsSession;
+use crate::clock::Uptime;
 use crate::link::{FaultKind, IoFault};
 use crate::secret::Quoted;
 
@@ -36,6 +37,12 @@ impl Target {
     }
 }
 
+/// An address as machines are to spell it; people write IPv6 with brackets.
+pub(super) fn bare(host: &str) -> &str {
+    let inner = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    inner.unwrap_or(host)
+}
+
 pub(super) fn label(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{}]:{port}", Quoted(host))
@@ -51,6 +58,8 @@ pub(super) struct Connecting {
     pub(super) socket: Descriptor,
     rest: std::vec::IntoIter<SocketAddr>,
     tried: Vec<SocketAddr>,
+    /// When the next address gets its turn.
+    pub(super) alarm: Option<Uptime>,
 }
 
 impl Connecting {
@@ -70,6 +79,7 @@ impl Connecting {
             socket,
             rest,
             tried,
+            alarm: None,
         })
     }
 
@@ -127,7 +137,7 @@ fn attempt(
     for address in rest.by_ref() {
         tried.push(address);
         let fd = TcpStream::connect(address).map(OwnedFd::from);
-        match fd.and_then(|fd| register(registry, token, fd)) {
+        match fd.and_then(|fd| register_tcp(registry, token, fd)) {
             Ok(mut socket) => {
                 // Not connected yet: the poll says when it is decided.
                 socket.writable = false;
@@ -148,50 +158,23 @@ fn attempt(
 }
 
 /// Registers a TCP socket of our own for both directions, without Nagle's delay.
-pub(super) fn register(registry: &Registry, token: Token, fd: OwnedFd) -> io::Result<Descriptor> {
-    // Fails on a socket that is already reset; the next read says so in better words.
-    let _ = set_tcp_nodelay(&fd, true);
-    register_socket(registry, token, fd)
-}
-
-/// Registers a stream socket of our own for both directions.
-pub(super) fn register_socket(
+pub(super) fn register_tcp(
     registry: &Registry,
     token: Token,
     fd: OwnedFd,
 ) -> io::Result<Descriptor> {
-    let both = Interest::READABLE | Interest::WRITABLE;
-    Descriptor::register(registry, token, fd, Manner::Own, ShortRead::Empties, both)
+    // Fails on a socket that is already reset; the next read says so in better words.
+    let _ = set_tcp_nodelay(&fd, true);
+    let (manner, both) = (Manner::Own, Interest::READABLE | Interest::WRITABLE);
+    Descriptor::register(registry, token, fd, manner, ShortRead::Empties, both)
 }
 
-/// A listener.
-#[derive(Debug)]
-pub(super) struct Listening {
-    pub(super) listener: TcpListener,
-    pub(super) token: Token,
-}
-
-impl Listening {
-    /// Binds an address literal, or `localhost` for 127.0.0.1.
-    pub(super) fn bind(
-        registry: &Registry,
-        token: Token,
-        host: &str,
-        port: u16,
-    ) -> Result<Self, IoFault> {
-        let what = format!("cannot listen on {}", label(host, port));
-        let ip = match host {
-            "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            other => other.parse().map_err(|_| IoFault {
-                kind: FaultKind::Resolve,
-                message: format!("{what}: not an address literal"),
-            })?,
-        };
-        let exhausted = |e: io::Error| fault(FaultKind::Exhausted, &what, &e);
-        let mut listener = TcpListener::bind(SocketAddr::new(ip, port)).map_err(exhausted)?;
-        registry
-            .register(&mut listener, token, Interest::READABLE)
-            .map_err(exhausted)?;
-        Ok(Self { listener, token })
-    }
+/// Registers a Unix socket of our own for both directions.
+pub(super) fn register_unix(
+    registry: &Registry,
+    token: Token,
+    fd: OwnedFd,
+) -> io::Result<Descriptor> {
+    let (manner, input) = (Manner::OwnUnix, Interest::READABLE);
+    Descriptor::register(registry, token, fd, manner, ShortRead::Empties, input)
 }

@@ -4,7 +4,7 @@
 //!
 //! `O_NONBLOCK` belongs to the open file description, which a descriptor we were given shares with
 //! whoever gave it to us: set there, a shell finds its terminal in non-blocking mode after we are
-//! gone. So there are four manners of going about it, one variant of [`Manner`] each.
+//! gone. So there are five manners of going about it, one variant of [`Manner`] each.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,6 +19,9 @@ use rustix::net::{RecvFlags, SendFlags};
 pub(super) enum Manner {
     /// The open file description is ours alone and in non-blocking mode.
     Own,
+    /// The same for a Unix socket, which has room again, and says so, whenever the peer reads. The
+    /// poll hears of it while a write waits, else each answer that is read would wake us.
+    OwnUnix,
     /// A socket that others may hold too: each call says `MSG_DONTWAIT`.
     SharedSocket,
     /// A blocking pipe or terminal that could not be opened anew (no `/proc`, another user's): one
@@ -129,7 +132,9 @@ impl Descriptor {
             Manner::SharedSocket => {
                 rustix::net::recv(fd, &mut *into, RecvFlags::DONTWAIT).map(|(n, _)| n)
             }
-            Manner::Own | Manner::Asked | Manner::AlwaysReady => rustix::io::read(fd, &mut *into),
+            Manner::Own | Manner::OwnUnix | Manner::Asked | Manner::AlwaysReady => {
+                rustix::io::read(fd, &mut *into)
+            }
         });
         match got {
             Ok(_) if self.manner == Manner::Asked => {
@@ -150,7 +155,7 @@ impl Descriptor {
         let fd = &self.fd;
         let put = retry_on_intr(|| match self.manner {
             Manner::SharedSocket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT),
-            Manner::Own | Manner::AlwaysReady => rustix::io::write(fd, bytes),
+            Manner::Own | Manner::OwnUnix | Manner::AlwaysReady => rustix::io::write(fd, bytes),
             Manner::Asked => rustix::io::write(fd, &bytes[..bytes.len().min(ASKED_WRITE_BYTES)]),
         });
         match put {
@@ -158,10 +163,27 @@ impl Descriptor {
                 self.writable = false;
                 self.ask_again(registry)?;
             }
-            Err(Errno::AGAIN) => self.writable = false,
+            Err(Errno::AGAIN) => {
+                self.writable = false;
+                self.wait_for_room(registry, true)?;
+            }
+            Ok(n) if n == bytes.len() => self.wait_for_room(registry, false)?,
             Ok(_) | Err(_) => {}
         }
         Ok(put?)
+    }
+
+    /// Whether the poll is to tell of room, where that is not for ever.
+    fn wait_for_room(&mut self, registry: &Registry, wait: bool) -> io::Result<()> {
+        if self.manner != Manner::OwnUnix || self.interest.is_writable() == wait {
+            return Ok(());
+        }
+        self.interest = if wait {
+            Interest::READABLE | Interest::WRITABLE
+        } else {
+            Interest::READABLE
+        };
+        self.ask_again(registry)
     }
 
     /// An edge-triggered poll repeats what it knows when the registration is renewed.

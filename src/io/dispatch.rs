@@ -2,10 +2,8 @@
 
 use mio::Token;
 
-use super::wire::{Side, State, Wire};
-use super::{
-    Alarm, EventLoop, FIRST_TOKEN, Key, LAST_READS_MAX, Notice, PARENT, SIGNALS, Source, WAKER,
-};
+use super::wire::{Side, State};
+use super::{Alarm, EventLoop, FIRST_TOKEN, Key, LAST_READS_MAX, PARENT, SIGNALS, Source, WAKER};
 use crate::clock::Now;
 use crate::link::{Driven, IoEvent};
 
@@ -16,8 +14,8 @@ impl EventLoop {
         self.take_answers(now);
         self.ring_alarms(now);
         for _ in 0..self.notices.len() {
-            if let Some((key, notice)) = self.notices.pop_front() {
-                self.tell(machines, now, key, notice);
+            if let Some(key) = self.notices.pop_front() {
+                self.tell(machines, now, key);
             }
         }
         std::mem::swap(&mut self.ready, &mut self.reading);
@@ -40,6 +38,7 @@ impl EventLoop {
             self.flush_wire(machines, now, self.flushing[at]);
         }
         self.flushing.clear();
+        self.step_finishing();
     }
 
     /// Moves readiness from the poll into flags and lists; no machine hears anything yet.
@@ -63,6 +62,13 @@ impl EventLoop {
             };
             match source {
                 Some(Source::Child(number)) => self.ended.push(*number),
+                Some(Source::Finishing(number, side)) => {
+                    if let Some(finishing) = self.finishing.get_mut(number) {
+                        if finishing.note(event, *side) {
+                            self.finishing_ready.push_back(*number);
+                        }
+                    }
+                }
                 Some(Source::Wire(key, side)) => {
                     if let Some(wire) = self.wires.get_mut(key) {
                         let (read, write) = wire.note(event, *side);
@@ -88,27 +94,27 @@ impl EventLoop {
             }
             self.alarms.remove(&(at, alarm));
             match alarm {
-                Alarm::Accept(key) => self.mark_ready(key, Side::Both),
+                Alarm::Accept(key) => self.accept_again(key),
+                Alarm::Finish(number) => self.let_go(number),
                 Alarm::Child(number) => {
                     self.ended.push(number);
                     self.tick_child(now, number);
                 }
                 Alarm::Connect(key) => {
-                    if self.wires.get(&key).is_some_and(Wire::is_connecting) {
-                        let error = std::io::ErrorKind::TimedOut.into();
-                        self.next_address(key, now, error);
-                    }
+                    let error = std::io::ErrorKind::TimedOut.into();
+                    self.next_address(key, now, error);
                 }
             }
         }
     }
 
-    fn tell(&mut self, machines: &mut [&mut dyn Driven], now: Now, key: Key, notice: Notice) {
-        match notice {
-            Notice::Opened => {
-                let Some(open) = self.wires.get_mut(&key).and_then(Wire::open) else {
-                    return;
-                };
+    /// Tells how the opening of a wire ended, unless the machine has closed it meanwhile.
+    fn tell(&mut self, machines: &mut [&mut dyn Driven], now: Now, key: Key) {
+        let Some(wire) = self.wires.get_mut(&key) else {
+            return;
+        };
+        match &mut wire.state {
+            State::Open(open) => {
                 open.told = true;
                 self.hear(machines, now, key, IoEvent::Opened);
                 // What was written or has arrived before goes its way now.
@@ -116,7 +122,12 @@ impl EventLoop {
                 self.mark_ready(key, Side::Input);
                 self.mark_ready(key, Side::Stderr);
             }
-            Notice::Failed(fault) => self.hear(machines, now, key, IoEvent::Failed(fault)),
+            State::Failed(_) => {
+                if let Some(State::Failed(fault)) = self.wires.remove(&key).map(|w| w.state) {
+                    self.hear(machines, now, key, IoEvent::Failed(fault));
+                }
+            }
+            State::Resolving(_) | State::Connecting(_) | State::Listening(_) => {}
         }
     }
 
@@ -142,7 +153,7 @@ impl EventLoop {
         };
         *wire.queued(side) = false;
         match &wire.state {
-            State::Resolving(_) => {}
+            State::Resolving(_) | State::Failed(_) => {}
             State::Connecting(_) => self.progress(key, now),
             State::Listening(_) => self.accept(machines, now, key),
             State::Open(_) => self.read(machines, now, key, side),
@@ -153,7 +164,9 @@ impl EventLoop {
     pub(super) fn stdin_is_over(&self) -> bool {
         let waits = |key| match &self.wires.get(&key)?.state {
             State::Open(open) => Some(open.told && open.waits_for_input()),
-            State::Resolving(_) | State::Connecting(_) | State::Listening(_) => None,
+            State::Resolving(_) | State::Connecting(_) | State::Listening(_) | State::Failed(_) => {
+                None
+            }
         };
         self.last_reads.is_some() && self.host.and_then(waits) == Some(true)
     }

@@ -18,17 +18,21 @@ mod connect;
 mod descriptor;
 mod dispatch;
 mod fault;
+mod finishing;
 mod host_stdio;
 pub mod identity_files;
 pub mod journal;
+mod listener;
 mod opening;
 mod requests;
 mod resolver;
+mod rlimit;
 mod signals;
 pub mod system;
 #[cfg_attr(not(feature = "tls"), path = "tls_absent.rs")]
 mod tls;
 mod transfer;
+mod unix_socket;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,6 +45,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Token, Waker};
 
 use self::child::ChildProcess;
+use self::finishing::Finishing;
 use self::journal::Journal;
 use self::resolver::Resolver;
 pub use self::signals::HostSignal;
@@ -65,6 +70,7 @@ struct Key {
 enum Source {
     Wire(Key, Side),
     Child(usize),
+    Finishing(usize, Side),
 }
 
 /// A waiting time of the loop's own.
@@ -76,13 +82,8 @@ enum Alarm {
     Connect(Key),
     /// Ask whether a child has ended, where no pidfd says so.
     Child(usize),
-}
-
-/// Something to tell a machine in the next turn.
-#[derive(Debug)]
-enum Notice {
-    Opened,
-    Failed(IoFault),
+    /// A connection on its last bytes has had its time.
+    Finish(usize),
 }
 
 /// Readiness events taken from the kernel at once; the rest come in the next turn.
@@ -113,13 +114,19 @@ pub struct EventLoop {
     events: Events,
     clock: SystemClock,
     turn_bytes_max: usize,
+    finish_timeout: Duration,
+    finishing_max: usize,
     /// The one read buffer; whoever keeps bytes copies them.
     buffer: Vec<u8>,
     wires: BTreeMap<Key, Wire>,
     sources: BTreeMap<usize, Source>,
-    last_token: usize,
+    /// The last token or number given away; none is used twice.
+    last_number: usize,
     /// Children by number, until they are reaped.
     children: BTreeMap<usize, ChildProcess>,
+    /// Connections on their last bytes by number, so the oldest comes first.
+    finishing: BTreeMap<usize, Finishing>,
+    finishing_ready: VecDeque<usize>,
     /// Wires with something to read, and a second list to take turns with.
     ready: Vec<(Key, Side)>,
     reading: Vec<(Key, Side)>,
@@ -128,7 +135,8 @@ pub struct EventLoop {
     flushing: Vec<Key>,
     /// Children that may have ended.
     ended: Vec<usize>,
-    notices: VecDeque<(Key, Notice)>,
+    /// Wires whose machine is to hear in the next turn that they are open, or why not.
+    notices: VecDeque<Key>,
     /// A machine was told something before the wait, so the program may have something to do.
     told_early: bool,
     alarms: BTreeSet<(Uptime, Alarm)>,
@@ -148,11 +156,13 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// An idle loop. Its clock starts now.
+    /// An idle loop. Its clock starts now. The process may have as many descriptors afterwards as
+    /// the system lets it have; programs that the loop starts get the limit that was in force.
     ///
     /// # Errors
     /// When the system has no descriptors left.
     pub fn new(limits: &Limits) -> io::Result<Self> {
+        rlimit::raise();
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         Ok(Self {
@@ -160,11 +170,15 @@ impl EventLoop {
             events: Events::with_capacity(EVENTS_MAX),
             clock: SystemClock::new(),
             turn_bytes_max: limits.turn_bytes_max,
+            finish_timeout: limits.finish_timeout,
+            finishing_max: limits.finishing_max,
             buffer: vec![0; limits.turn_bytes_max.min(READ_BYTES_MAX)],
             wires: BTreeMap::new(),
             sources: BTreeMap::new(),
-            last_token: FIRST_TOKEN,
+            last_number: FIRST_TOKEN,
             children: BTreeMap::new(),
+            finishing: BTreeMap::new(),
+            finishing_ready: VecDeque::new(),
             ready: Vec::new(),
             reading: Vec::new(),
             dirty: Vec::new(),
@@ -190,6 +204,13 @@ impl EventLoop {
     #[must_use]
     pub fn now(&self) -> Now {
         self.clock.now()
+    }
+
+    /// How many descriptors this process may have at once: the budget of connections (one each),
+    /// children (four each) and a few dozen of our own. Accepting pauses when it is used up.
+    #[must_use]
+    pub fn descriptors_max(&self) -> usize {
+        rlimit::descriptors_max()
     }
 
     /// Does what the machines ask, without waiting for anything. A listener has its port afterwards.
@@ -235,7 +256,7 @@ impl EventLoop {
         stream.set_nonblocking(true)?;
         let key = Key { machine, wire };
         let token = self.token(Source::Wire(key, Side::Both));
-        let registered = connect::register_socket(self.poll.registry(), token, stream.into());
+        let registered = connect::register_unix(self.poll.registry(), token, stream.into());
         let socket = registered.inspect_err(|_| self.forget(token))?;
         let open = State::Open(Box::new(Open::duplex(socket)));
         self.wires
@@ -249,12 +270,12 @@ impl EventLoop {
         self.journals.insert(machine, journal);
     }
 
-    /// The port a listener was given; `None` while it is not bound.
+    /// The port a listener was given; `None` while it is not bound, and for a Unix socket.
     #[must_use]
     pub fn local_port(&self, machine: usize, wire: WireId) -> Option<u16> {
         match &self.wires.get(&Key { machine, wire })?.state {
-            State::Listening(l) => Some(l.listener.local_addr().ok()?.port()),
-            State::Resolving(_) | State::Connecting(_) | State::Open(_) => None,
+            State::Listening(listening) => listening.port(),
+            State::Resolving(_) | State::Connecting(_) | State::Open(_) | State::Failed(_) => None,
         }
     }
 
@@ -306,6 +327,7 @@ impl EventLoop {
     /// How long to wait, and what for.
     fn sleep(&self, machines: &[&mut dyn Driven]) -> (Option<Duration>, &'static str) {
         let lists = self.ready.len() + self.dirty.len() + self.notices.len();
+        let lists = lists + self.finishing_ready.len();
         if lists > 0 || self.told_early || self.stdin_is_over() {
             return (Some(Duration::ZERO), "unfinished work");
         }
@@ -314,6 +336,7 @@ impl EventLoop {
                 Alarm::Accept(_) => "accept again",
                 Alarm::Connect(_) => "next address",
                 Alarm::Child(_) => "child exit tick",
+                Alarm::Finish(_) => "last bytes",
             };
             Deadline::new(*at, why)
         });
@@ -322,16 +345,22 @@ impl EventLoop {
             .map(|machine| machine.next_deadline())
             .fold(alarm, Deadline::earlier);
         match first {
-            Some(first) => (Some(first.at.since(self.clock.now().up)), first.why),
+            Some(first) => (Some(first.at.since(self.clock.up())), first.why),
             None => (None, "readiness"),
         }
     }
 
-    /// A token that was never used before.
+    /// A number that was never used before.
+    fn number(&mut self) -> usize {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// A token for `source`.
     fn token(&mut self, source: Source) -> Token {
-        self.last_token += 1;
-        self.sources.insert(self.last_token, source);
-        Token(self.last_token)
+        let number = self.number();
+        self.sources.insert(number, source);
+        Token(number)
     }
 
     fn forget(&mut self, token: Token) {
@@ -344,10 +373,10 @@ impl Drop for EventLoop {
         for child in self.children.values() {
             child.signal(Signal::Kill);
         }
-        let until = self.clock.now().after(REAP_TIMEOUT);
+        let until = self.clock.up().after(REAP_TIMEOUT);
         loop {
             self.children.retain(|_, child| !child.try_reap());
-            let left = until.since(self.clock.now().up);
+            let left = until.since(self.clock.up());
             if self.children.is_empty() || left.is_zero() {
                 return;
             }

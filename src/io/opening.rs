@@ -2,16 +2,18 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 
-use super::connect::{ATTEMPT_TIMEOUT, Connecting, Listening, Target, register};
+use super::connect::{ATTEMPT_TIMEOUT, Connecting, Target};
 use super::descriptor::{Descriptor, Manner, ShortRead};
 use super::fault::{fault, words};
+use super::listener::{Accepted, Listening, concerns_one};
 use super::wire::{Open, Side, State, Wire};
-use super::{Alarm, EventLoop, Key, Notice, Source, child, connect, host_stdio, resolver};
+use super::{Alarm, EventLoop, Key, Source, child, connect, host_stdio, resolver, unix_socket};
 use crate::clock::Now;
 use crate::link::{ChildSpec, Driven, FaultKind, IoFault, OpenSpec, TlsSpec};
 
@@ -25,15 +27,18 @@ impl EventLoop {
     pub(super) fn open(&mut self, key: Key, now: Now, spec: OpenSpec) {
         if let Some(wire) = self.wires.get_mut(&key) {
             // An adopted stream; for any other wire the machine has already heard how it stands.
-            if wire.open().is_some_and(|open| open.told) {
-                self.notices.push_back((key, Notice::Opened));
+            if let Some(open) = wire.open().filter(|open| open.told) {
+                open.told = false;
+                self.notices.push_back(key);
             }
             return;
         }
         let opened = match spec {
             OpenSpec::HostStdio => self.open_host(key),
-            OpenSpec::Tcp { host, port, tls } => self.open_tcp(key, now, host, port, tls),
+            OpenSpec::Tcp { host, port, tls } => self.open_tcp(key, now, &host, port, tls),
+            OpenSpec::Unix { path } => self.open_unix(key, &path),
             OpenSpec::Listen { host, port } => self.open_listener(key, &host, port),
+            OpenSpec::ListenUnix { path } => self.open_unix_listener(key, &path),
             OpenSpec::Child(spec) => self.open_child(key, now, &spec),
         };
         if let Err(fault) = opened {
@@ -44,7 +49,8 @@ impl EventLoop {
     /// The wire is gone; the machine hears it in the next turn.
     fn fail_later(&mut self, key: Key, fault: IoFault) {
         self.take_apart(key);
-        self.notices.push_back((key, Notice::Failed(fault)));
+        self.insert(key, String::new(), State::Failed(fault));
+        self.notices.push_back(key);
     }
 
     fn open_host(&mut self, key: Key) -> Result<(), IoFault> {
@@ -80,7 +86,7 @@ impl EventLoop {
             "stdin and stdout".to_owned(),
             State::Open(Box::new(open)),
         );
-        self.notices.push_back((key, Notice::Opened));
+        self.notices.push_back(key);
         self.host = Some(key);
         Ok(())
     }
@@ -89,17 +95,18 @@ impl EventLoop {
         &mut self,
         key: Key,
         now: Now,
-        host: String,
+        host: &str,
         port: u16,
         tls: Option<TlsSpec>,
     ) -> Result<(), IoFault> {
-        let label = connect::label(&host, port);
+        let host = connect::bare(host);
+        let label = connect::label(host, port);
         let session = match tls {
-            Some(spec) => Some(Box::new(self.tls.session(&spec, &host, &label)?)),
+            Some(spec) => Some(Box::new(self.tls.session(&spec, host, &label)?)),
             None => None,
         };
         let target = Target {
-            host,
+            host: host.to_owned(),
             port,
             tls: session,
         };
@@ -124,19 +131,63 @@ impl EventLoop {
         let token = self.token(Source::Wire(key, Side::Both));
         let started = Connecting::start(self.poll.registry(), token, target, addresses);
         let connecting = started.inspect_err(|_| self.forget(token))?;
-        if connecting.has_next() {
-            let until = now.after(ATTEMPT_TIMEOUT);
-            self.alarms.insert((until, Alarm::Connect(key)));
-        }
         self.insert(key, label, State::Connecting(Box::new(connecting)));
+        self.time_attempt(key, now);
+        Ok(())
+    }
+
+    /// Gives the address that is being tried its time, if there is another one behind it.
+    fn time_attempt(&mut self, key: Key, now: Now) {
+        let Some(Wire {
+            state: State::Connecting(connecting),
+            ..
+        }) = self.wires.get_mut(&key)
+        else {
+            return;
+        };
+        let next = connecting.has_next().then(|| now.after(ATTEMPT_TIMEOUT));
+        let before = std::mem::replace(&mut connecting.alarm, next);
+        if let Some(at) = before {
+            self.alarms.remove(&(at, Alarm::Connect(key)));
+        }
+        if let Some(at) = next {
+            self.alarms.insert((at, Alarm::Connect(key)));
+        }
+    }
+
+    fn open_unix(&mut self, key: Key, path: &Path) -> Result<(), IoFault> {
+        let label = unix_socket::label(path);
+        let explain = |error: io::Error| {
+            let what = format!("cannot connect to {label}");
+            fault(FaultKind::Unreachable, &what, &error)
+        };
+        let socket = unix_socket::connect(path).map_err(explain)?;
+        let token = self.token(Source::Wire(key, Side::Both));
+        let registered = connect::register_unix(self.poll.registry(), token, socket);
+        let socket = registered.map_err(explain);
+        let mut open = Open::duplex(socket.inspect_err(|_| self.forget(token))?);
+        open.told = false;
+        self.insert(key, label, State::Open(Box::new(open)));
+        self.notices.push_back(key);
         Ok(())
     }
 
     fn open_listener(&mut self, key: Key, host: &str, port: u16) -> Result<(), IoFault> {
+        let host = connect::bare(host);
         let token = self.token(Source::Wire(key, Side::Both));
-        let bound = Listening::bind(self.poll.registry(), token, host, port);
+        let bound = Listening::tcp(self.poll.registry(), token, host, port);
         let listening = bound.inspect_err(|_| self.forget(token))?;
-        self.insert(key, connect::label(host, port), State::Listening(listening));
+        let label = connect::label(host, port);
+        self.insert(key, label, State::Listening(Box::new(listening)));
+        Ok(())
+    }
+
+    fn open_unix_listener(&mut self, key: Key, path: &Path) -> Result<(), IoFault> {
+        let token = self.token(Source::Wire(key, Side::Both));
+        let bound = Listening::unix(self.poll.registry(), token, path);
+        let listening = bound.inspect_err(|_| self.forget(token))?;
+        let label = unix_socket::label(path);
+        self.insert(key, label, State::Listening(Box::new(listening)));
         Ok(())
     }
 
@@ -164,14 +215,13 @@ impl EventLoop {
         open.child = Some(number);
         open.told = false;
         self.insert(key, child::label(spec), State::Open(Box::new(open)));
-        self.notices.push_back((key, Notice::Opened));
+        self.notices.push_back(key);
         Ok(())
     }
 
     /// Puts the child's exit into the poll, or on a tick.
     fn watch_child(&mut self, now: Now, mut child: child::ChildProcess) -> usize {
-        self.last_token += 1;
-        let number = self.last_token;
+        let number = self.number();
         if let Some(pidfd) = &child.pidfd {
             let source = &mut SourceFd(&pidfd.as_raw_fd());
             let registry = self.poll.registry();
@@ -245,12 +295,7 @@ impl EventLoop {
         match connecting.next(self.poll.registry(), token, error) {
             Ok(()) => {
                 self.forget(old);
-                self.alarms
-                    .retain(|(_, alarm)| *alarm != Alarm::Connect(key));
-                if self.wires.get(&key).is_some_and(Wire::has_next_address) {
-                    let until = now.after(ATTEMPT_TIMEOUT);
-                    self.alarms.insert((until, Alarm::Connect(key)));
-                }
+                self.time_attempt(key, now);
             }
             Err(fault) => {
                 self.forget(token);
@@ -260,8 +305,6 @@ impl EventLoop {
     }
 
     fn connected(&mut self, key: Key) {
-        self.alarms
-            .retain(|(_, alarm)| *alarm != Alarm::Connect(key));
         let Some(wire) = self.wires.remove(&key) else {
             return;
         };
@@ -269,11 +312,14 @@ impl EventLoop {
             self.wires.insert(key, wire);
             return;
         };
+        if let Some(at) = connecting.alarm {
+            self.alarms.remove(&(at, Alarm::Connect(key)));
+        }
         let mut open = Open::duplex(connecting.socket);
         open.tls = connecting.target.tls;
         open.told = false;
         if open.tls.is_none() {
-            self.notices.push_back((key, Notice::Opened));
+            self.notices.push_back(key);
         }
         self.insert(key, wire.label, State::Open(Box::new(open)));
         self.keep_wishes(key, wire.paused, wire.close_write);
@@ -286,39 +332,39 @@ impl EventLoop {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(Wire {
                 state: State::Listening(listening),
+                paused: false,
                 ..
-            }) = self.wires.get(&key)
+            }) = self.wires.get_mut(&key)
             else {
                 return;
             };
-            match listening.listener.accept() {
-                Ok((stream, peer)) => {
-                    let peer = peer.to_string();
+            if listening.resting_until.is_some() {
+                return;
+            }
+            match listening.accept() {
+                Ok(accepted) => {
+                    listening.starved = false;
                     let Some(machine) = machines.get_mut(key.machine) else {
                         return;
                     };
-                    if let Some(wire) = machine.handle_accept(now, key.wire, &peer) {
-                        let accepted = Key { wire, ..key };
-                        self.take_accepted(accepted, stream.into(), peer);
+                    let Some(accepted) = accepted else {
+                        continue;
+                    };
+                    if let Some(wire) = machine.handle_accept(now, key.wire, &accepted.peer) {
+                        self.take_accepted(Key { wire, ..key }, accepted);
                     }
                     self.drain(machines, key.machine, now);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
-                    ) => {}
+                Err(e) if concerns_one(&e) => {}
                 Err(e) => {
-                    // The connection still waits, and no edge will speak of it again. Reasons that
-                    // belong to one connection (the peer's network is gone) pass with the pause,
-                    // too.
-                    log::warn!(
-                        "accepting again in {} ms: {}",
-                        ACCEPT_PAUSE.as_millis(),
-                        words(&e)
-                    );
+                    // The connection still waits, and no edge will speak of it again.
+                    if !std::mem::replace(&mut listening.starved, true) {
+                        let pause = ACCEPT_PAUSE.as_millis();
+                        log::warn!("trying to accept every {pause} ms: {}", words(&e));
+                    }
                     let at = now.after(ACCEPT_PAUSE);
+                    listening.resting_until = Some(at);
                     self.alarms.insert((at, Alarm::Accept(key)));
                     return;
                 }
@@ -327,9 +373,27 @@ impl EventLoop {
         self.mark_ready(key, Side::Both);
     }
 
-    fn take_accepted(&mut self, key: Key, fd: std::os::fd::OwnedFd, peer: String) {
+    pub(super) fn accept_again(&mut self, key: Key) {
+        if let Some(Wire {
+            state: State::Listening(listening),
+            ..
+        }) = self.wires.get_mut(&key)
+        {
+            listening.resting_until = None;
+        }
+        self.mark_ready(key, Side::Both);
+    }
+
+    fn take_accepted(&mut self, key: Key, accepted: Accepted) {
+        let Accepted { fd, peer, tcp } = accepted;
         let token = self.token(Source::Wire(key, Side::Both));
-        match register(self.poll.registry(), token, fd) {
+        let registry = self.poll.registry();
+        let registered = if tcp {
+            connect::register_tcp(registry, token, fd)
+        } else {
+            connect::register_unix(registry, token, fd)
+        };
+        match registered {
             Ok(socket) => {
                 let open = Open::duplex(socket);
                 self.insert(key, peer, State::Open(Box::new(open)));
@@ -337,8 +401,7 @@ impl EventLoop {
             Err(error) => {
                 self.forget(token);
                 let what = format!("connection from {peer}");
-                let fault = fault(FaultKind::Exhausted, &what, &error);
-                self.notices.push_back((key, Notice::Failed(fault)));
+                self.fail_later(key, fault(FaultKind::Exhausted, &what, &error));
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 
 use super::descriptor::Descriptor;
-use super::wire::{Side, State, Wire};
+use super::wire::{Open, Side, State, Wire};
 use super::{Alarm, EventLoop, Key};
 use crate::clock::Now;
 use crate::link::{Driven, FaultKind, IoFault, IoRequest};
@@ -21,19 +21,19 @@ impl EventLoop {
             return;
         };
         while let Some(request) = driven.poll_io() {
-            self.execute(machine, now, request);
+            self.execute(*driven, machine, now, request);
         }
         // Told before anything is flushed, so that no answer claims what was not written.
         if let Some(fault) = self.journal_faults.remove(&machine) {
             self.told_early = true;
             driven.handle_journal_fault(now, fault);
             while let Some(request) = driven.poll_io() {
-                self.execute(machine, now, request);
+                self.execute(*driven, machine, now, request);
             }
         }
     }
 
-    fn execute(&mut self, machine: usize, now: Now, request: IoRequest) {
+    fn execute(&mut self, driven: &mut dyn Driven, machine: usize, now: Now, request: IoRequest) {
         let key = |wire| Key { machine, wire };
         match request {
             IoRequest::Open(wire, spec) => self.open(key(wire), now, spec),
@@ -45,7 +45,11 @@ impl EventLoop {
                 }
                 self.mark_dirty(key(wire));
             }
-            IoRequest::Close(wire) => self.close(key(wire)),
+            IoRequest::Close(wire) => self.take_apart(key(wire)),
+            IoRequest::Finish(wire) => {
+                let out = driven.outgoing(wire).map(std::mem::take);
+                self.finish(now, key(wire), out.unwrap_or_default());
+            }
             IoRequest::Signal(wire, signal) => {
                 let open = self.wires.get_mut(&key(wire)).and_then(Wire::open);
                 let number = open.and_then(|open| open.child);
@@ -98,7 +102,12 @@ impl EventLoop {
         };
         wire.paused = paused;
         // What the poll has said meanwhile it will not say again.
-        if !paused && wire.open().is_some_and(|open| open.may_read(Side::Input)) {
+        let waits = match &mut wire.state {
+            State::Open(open) => open.may_read(Side::Input),
+            State::Listening(_) => true,
+            State::Resolving(_) | State::Connecting(_) | State::Failed(_) => false,
+        };
+        if !paused && waits {
             self.mark_ready(key, Side::Input);
         }
     }
@@ -140,34 +149,40 @@ impl EventLoop {
     }
 
     /// Lets go of the wire; nothing of it is told any more.
-    fn close(&mut self, key: Key) {
-        self.take_apart(key);
-        self.notices.retain(|(whose, _)| *whose != key);
-    }
-
     pub(super) fn take_apart(&mut self, key: Key) {
         let Some(wire) = self.wires.remove(&key) else {
             return;
         };
         match wire.state {
-            State::Resolving(_) => {}
-            State::Connecting(connecting) => self.release(connecting.socket),
+            State::Resolving(_) | State::Failed(_) => {}
+            State::Connecting(connecting) => {
+                if let Some(at) = connecting.alarm {
+                    self.alarms.remove(&(at, Alarm::Connect(key)));
+                }
+                self.release(connecting.socket);
+            }
             State::Listening(mut listening) => {
+                if let Some(at) = listening.resting_until {
+                    self.alarms.remove(&(at, Alarm::Accept(key)));
+                }
                 self.sources.remove(&listening.token.0);
-                // Fails only when it is not registered.
-                let _ = self.poll.registry().deregister(&mut listening.listener);
+                listening.deregister(self.poll.registry());
             }
             State::Open(open) => {
                 if let Some(number) = open.child {
                     self.abandon(number);
                 }
-                for descriptor in open.into_descriptors() {
-                    self.release(descriptor);
-                }
+                self.release_open(*open);
             }
         }
         if self.host == Some(key) {
             self.host = None;
+        }
+    }
+
+    pub(super) fn release_open(&mut self, open: Open) {
+        for descriptor in open.into_descriptors() {
+            self.release(descriptor);
         }
     }
 

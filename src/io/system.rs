@@ -22,6 +22,12 @@ impl SystemClock {
         }
     }
 
+    /// The present on the monotonic clock alone.
+    #[must_use]
+    pub fn up(&self) -> Uptime {
+        Uptime::from_start(self.start.elapsed())
+    }
+
     /// The present. A wall clock before 1970 reads as 1970.
     #[must_use]
     pub fn now(&self) -> Now {
@@ -29,7 +35,7 @@ impl SystemClock {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Now {
-            up: Uptime::from_start(self.start.elapsed()),
+            up: self.up(),
             unix_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
         }
     }

@@ -12,7 +12,7 @@ use crate::link::{Driven, IoEvent, IoFault};
 
 /// Bytes written to one descriptor in one turn, give or take one write. A pipe of ours holds this
 /// much.
-const TURN_WRITE_BYTES: usize = 1024 * 1024;
+pub(super) const TURN_WRITE_BYTES: usize = 1024 * 1024;
 
 impl EventLoop {
     /// Reads from one side of a wire until it is dry, paused, gone, or has had its share of the

@@ -11,16 +11,20 @@
 //! | Connecting | refused, no address left | gone       | Failed(Unreachable)          |
 //! | Open       | bytes, end, broken       | Open, gone | Bytes, Eof, Failed(Broken)   |
 //! | Listening  | connection               | Listening  | `handle_accept`              |
+//! | any        | cannot be opened         | Failed     |                              |
+//! | Failed     | next turn                | gone       | Failed                       |
 //! | any        | `IoRequest::Close`       | gone       |                              |
+//! | Open       | `IoRequest::Finish`      | gone       | (see `finishing`)            |
 
 use std::io;
 
 use mio::Registry;
 use rustix::io::Errno;
 
-use super::connect::{Connecting, Listening, Target};
+use super::connect::{Connecting, Target};
 use super::descriptor::Descriptor;
 use super::fault::{exhausted, fault, words};
+use super::listener::Listening;
 use super::tls::TlsSession;
 use crate::codec::outbuf::OutBuf;
 use crate::link::{FaultKind, IoFault};
@@ -47,8 +51,10 @@ pub(super) struct Wire {
 pub(super) enum State {
     Resolving(Target),
     Connecting(Box<Connecting>),
-    Listening(Listening),
+    Listening(Box<Listening>),
     Open(Box<Open>),
+    /// The machine has not heard of it yet.
+    Failed(IoFault),
 }
 
 /// Which descriptor of a wire an event or a read is about. A socket has one for both directions.
@@ -135,7 +141,9 @@ impl Wire {
     pub(super) fn open(&mut self) -> Option<&mut Open> {
         match &mut self.state {
             State::Open(open) => Some(open),
-            State::Resolving(_) | State::Connecting(_) | State::Listening(_) => None,
+            State::Resolving(_) | State::Connecting(_) | State::Listening(_) | State::Failed(_) => {
+                None
+            }
         }
     }
 
@@ -143,8 +151,10 @@ impl Wire {
     pub(super) fn note(&mut self, event: &mio::event::Event, side: Side) -> (bool, bool) {
         let paused = self.paused;
         match &mut self.state {
-            State::Resolving(_) => (false, false),
-            State::Listening(_) => (true, false),
+            State::Resolving(_) | State::Failed(_) => (false, false),
+            // While it rests or is paused the readiness is not lost: the queue is looked at
+            // afterwards.
+            State::Listening(listening) => (!paused && listening.resting_until.is_none(), false),
             State::Connecting(connecting) => {
                 connecting.socket.note(event);
                 (true, false)
@@ -169,14 +179,6 @@ impl Wire {
                 (read, writable && waits)
             }
         }
-    }
-
-    pub(super) fn is_connecting(&self) -> bool {
-        matches!(self.state, State::Connecting(_))
-    }
-
-    pub(super) fn has_next_address(&self) -> bool {
-        matches!(&self.state, State::Connecting(connecting) if connecting.has_next())
     }
 
     /// The fault of an open wire, or of its TLS handshake.
@@ -240,6 +242,23 @@ impl Open {
             Side::Output => self.output.as_mut(),
             Side::Stderr => self.stderr.as_mut(),
         }
+    }
+
+    /// Whether one descriptor carries both directions.
+    pub(super) const fn is_socket(&self) -> bool {
+        self.duplex
+    }
+
+    /// Its descriptors and what they are for.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = (Side, &Descriptor)> {
+        let input = if self.duplex { Side::Both } else { Side::Input };
+        [
+            (input, &self.input),
+            (Side::Output, &self.output),
+            (Side::Stderr, &self.stderr),
+        ]
+        .into_iter()
+        .filter_map(|(side, descriptor)| Some((side, descriptor.as_ref()?)))
     }
 
     /// Its descriptors, for taking it apart.

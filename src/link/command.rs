@@ -251,6 +251,7 @@ mod tests {
                 IoRequest::Flush(_) => "flush ",
                 IoRequest::CloseWrite(_) => "close-write ",
                 IoRequest::Close(_) => "close ",
+                IoRequest::Finish(_) => "finish ",
                 IoRequest::Signal(_, Signal::Kill) => "kill ",
                 IoRequest::Signal(_, Signal::Term) => "term ",
                 IoRequest::PauseReads(..) => "pause ",

@@ -96,13 +96,22 @@ pub enum IoRequest {
     /// Bytes wait in [`Driven::outgoing`] of this wire.
     Flush(WireId),
     /// Stop (true) or resume (false) reading from this wire. A child's stderr is read all the same.
+    /// Of a listener: accepting; who connects meanwhile waits.
     PauseReads(WireId, bool),
     /// Send what is pending, then end our direction (a child's stdin, a socket's write side). What is
     /// flushed later is dropped.
     CloseWrite(WireId),
     /// Let go of the wire at once. No event follows. A child's group is not signalled by this; the child
-    /// is reaped when it ends, and killed with its group when the loop is dropped.
+    /// is reaped when it ends, and killed with its group when the loop is dropped. A listener that is
+    /// closed resets who still waits to be accepted, removes its socket file, and leaves the
+    /// connections it has accepted as they are. A socket that is closed before all of the peer's bytes
+    /// were read may take back the last answer (TCP resets it); [`IoRequest::Finish`] does not.
     Close(WireId),
+    /// Let go of the wire in good order: the loop takes over what is pending, sends it, ends our
+    /// direction, drops what the peer still sends, and closes at the peer's end, after `finish_timeout`
+    /// at the latest. For the machine the wire is gone at once; no event follows. Of a wire that is not
+    /// open this is [`IoRequest::Close`]. Source: RFC 9112 §9.6.
+    Finish(WireId),
     /// Signal the process group of a child.
     Signal(WireId, Signal),
     /// Append to the machine's journal file before anything is flushed. The loop reports a failure by
@@ -126,19 +135,31 @@ pub enum OpenSpec {
     HostStdio,
     /// TCP to a host name or address literal; with TLS when `tls` is given.
     Tcp {
-        /// Name or address, without brackets.
+        /// Name or address, with brackets or without.
         host: String,
         /// Port.
         port: u16,
         /// TLS settings.
         tls: Option<TlsSpec>,
     },
+    /// The Unix socket of a program on this host.
+    Unix {
+        /// Its file.
+        path: PathBuf,
+    },
     /// Wait for TCP connections.
     Listen {
-        /// Address literal to bind.
+        /// Address literal to bind, with brackets or without.
         host: String,
         /// Port; 0 lets the system choose (the loop can be asked which it chose).
         port: u16,
+    },
+    /// Wait for connections of our own user and of root on a Unix socket; others are closed with a log
+    /// line. Its file has mode 0600 and goes with the listener. The file that a dead process left there
+    /// is replaced; a live one is a fault.
+    ListenUnix {
+        /// The file to make.
+        path: PathBuf,
     },
     /// A program with pipes on its three standard descriptors, in a process group of its own.
     Child(ChildSpec),
@@ -172,13 +193,20 @@ pub struct ChildSpec {
 /// 3. It waits until readiness or [`next_deadline`](Driven::next_deadline), whichever is first.
 ///
 /// Early or repeated [`handle_timeout`](Driven::handle_timeout) calls are harmless. Within one turn bytes
-/// are delivered before the exit and close events of the same wire. After [`IoRequest::Close`] or
-/// [`IoEvent::Failed`] a wire is never mentioned again.
+/// are delivered before the exit and close events of the same wire. After [`IoRequest::Close`],
+/// [`IoRequest::Finish`] or [`IoEvent::Failed`] a wire is never mentioned again.
 pub trait Driven {
     /// Something happened on a wire.
     fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>);
 
-    /// Someone connected to a listener. `None` refuses and closes the connection.
+    /// Someone connected to a listener. The wire that is returned is open from the start. `None`
+    /// refuses and closes the connection, which the peer sees as a reset.
+    ///
+    /// A machine that has enough connections says so and remembers nothing: it returns a wire, puts its
+    /// answer into [`outgoing`](Driven::outgoing) and asks for [`IoRequest::Finish`]. Or it stops
+    /// accepting, by [`IoRequest::PauseReads`] of the listener.
+    ///
+    /// `peer` is for logs: `127.0.0.1:40312`, `unix:uid=1000,pid=4242`.
     fn handle_accept(&mut self, now: Now, listener: WireId, peer: &str) -> Option<WireId> {
         let _ = (now, listener, peer);
         None

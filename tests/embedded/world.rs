@@ -259,9 +259,10 @@ impl World {
                         client.collect();
                     }
                 }
-                IoRequest::Open(..) | IoRequest::PauseReads(..) | IoRequest::Signal(..) => {
-                    panic!("unexpected {request:?}")
-                }
+                IoRequest::Open(..)
+                | IoRequest::PauseReads(..)
+                | IoRequest::Finish(_)
+                | IoRequest::Signal(..) => panic!("unexpected {request:?}"),
             }
         }
         self.flushed = false;
@@ -287,6 +288,7 @@ impl World {
                     }
                     IoRequest::Open(..)
                     | IoRequest::PauseReads(..)
+                    | IoRequest::Finish(_)
                     | IoRequest::Signal(..)
                     | IoRequest::Append(_) => panic!("unexpected {request:?}"),
                 }

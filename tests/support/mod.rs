@@ -454,7 +454,7 @@ impl World {
                     self.client_paused = pause;
                 }
             }
-            IoRequest::Close(wire) => self.close(wire),
+            IoRequest::Close(wire) | IoRequest::Finish(wire) => self.close(wire),
             IoRequest::Signal(..) => self.signals += 1,
             IoRequest::Append(_) => panic!("the hub keeps no journal"),
         }
@@ -490,7 +490,10 @@ impl World {
                 self.children.push((wire, spec, String::new()));
                 self.hub.handle_io(self.now, wire, IoEvent::Opened);
             }
-            OpenSpec::Listen { .. } => panic!("the hub does not listen"),
+            OpenSpec::Unix { .. } => panic!("the hub connects to no Unix socket"),
+            OpenSpec::Listen { .. } | OpenSpec::ListenUnix { .. } => {
+                panic!("the hub does not listen")
+            }
         }
     }
 

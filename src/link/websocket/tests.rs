@@ -55,6 +55,7 @@ impl Rig {
                 IoRequest::Close(_) => "close".to_owned(),
                 other @ (IoRequest::Open(..)
                 | IoRequest::PauseReads(..)
+                | IoRequest::Finish(_)
                 | IoRequest::Signal(..)
                 | IoRequest::Append(_)) => panic!("asked for {other:?}"),
             });

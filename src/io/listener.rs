@@ -1,0 +1,191 @@
+//! Listeners: binding one, and what an accept brings.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use mio::net::{TcpListener, UnixListener};
+use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
+
+use super::connect::label;
+use super::fault::{exhausted, fault, words};
+use super::unix_socket::{self, SocketFile};
+use crate::clock::Uptime;
+use crate::link::{FaultKind, IoFault};
+
+/// Connections that may wait for us to accept them; the system has a bound of its own.
+const BACKLOG: i32 = 4_096;
+
+/// A listener.
+#[derive(Debug)]
+pub(super) struct Listening {
+    socket: Socket,
+    pub(super) token: Token,
+    /// The descriptors have run out: nothing is accepted before this moment.
+    pub(super) resting_until: Option<Uptime>,
+    /// The last accept found no descriptor; the log has said so.
+    pub(super) starved: bool,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    /// Fields are dropped in order: the file goes while its number is still ours.
+    Unix {
+        _file: SocketFile,
+        listener: UnixListener,
+    },
+}
+
+/// A connection that came in.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub(super) fd: OwnedFd,
+    /// Who is at the other end: `127.0.0.1:40312`, `unix:uid=1000,pid=4242`.
+    pub(super) peer: String,
+    pub(super) tcp: bool,
+}
+
+impl Listening {
+    /// Binds an address literal, with brackets or without, or `localhost` for 127.0.0.1.
+    pub(super) fn tcp(
+        registry: &Registry,
+        token: Token,
+        host: &str,
+        port: u16,
+    ) -> Result<Self, IoFault> {
+        let what = format!("cannot listen on {}", label(host, port));
+        let ip = match host {
+            "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            other => other.parse().map_err(|_| IoFault {
+                kind: FaultKind::Resolve,
+                message: format!("{what}: not an address literal"),
+            })?,
+        };
+        let explain = |error: io::Error| {
+            let mut found = fault(FaultKind::Exhausted, &what, &error);
+            if let Some(hint) = hint(&error, port) {
+                found.message.push_str(hint);
+            }
+            found
+        };
+        // Sets SO_REUSEADDR: connections of a predecessor that still linger do not matter.
+        let listener = TcpListener::bind(SocketAddr::new(ip, port)).map_err(explain)?;
+        rustix::net::listen(&listener, BACKLOG).map_err(|e| explain(e.into()))?;
+        Self::register(registry, token, Socket::Tcp(listener)).map_err(explain)
+    }
+
+    /// Makes a socket file and listens on it.
+    pub(super) fn unix(registry: &Registry, token: Token, path: &Path) -> Result<Self, IoFault> {
+        let what = format!("cannot listen on {}", unix_socket::label(path));
+        let (listener, file) = unix_socket::listen(path).map_err(|why| IoFault {
+            kind: FaultKind::Exhausted,
+            message: format!("{what}: {why}"),
+        })?;
+        let listener = std::os::unix::net::UnixListener::from(listener);
+        let socket = Socket::Unix {
+            _file: file,
+            listener: UnixListener::from_std(listener),
+        };
+        Self::register(registry, token, socket)
+            .map_err(|error| fault(FaultKind::Exhausted, &what, &error))
+    }
+
+    fn register(registry: &Registry, token: Token, mut socket: Socket) -> io::Result<Self> {
+        match &mut socket {
+            Socket::Tcp(listener) => registry.register(listener, token, Interest::READABLE)?,
+            Socket::Unix { listener, .. } => {
+                registry.register(listener, token, Interest::READABLE)?;
+            }
+        }
+        Ok(Self {
+            socket,
+            token,
+            resting_until: None,
+            starved: false,
+        })
+    }
+
+    /// Fails only for one that is not registered, which is what is asked for.
+    pub(super) fn deregister(&mut self, registry: &Registry) {
+        let _ = match &mut self.socket {
+            Socket::Tcp(listener) => registry.deregister(listener),
+            Socket::Unix { listener, .. } => registry.deregister(listener),
+        };
+    }
+
+    /// The port it was given; a Unix socket has none.
+    pub(super) fn port(&self) -> Option<u16> {
+        match &self.socket {
+            Socket::Tcp(listener) => Some(listener.local_addr().ok()?.port()),
+            Socket::Unix { .. } => None,
+        }
+    }
+
+    /// The next connection; `None` for one of a stranger, which is closed.
+    pub(super) fn accept(&self) -> io::Result<Option<Accepted>> {
+        match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                Ok(Some(Accepted {
+                    fd: stream.into(),
+                    peer: peer.to_string(),
+                    tcp: true,
+                }))
+            }
+            Socket::Unix { listener, .. } => {
+                let (stream, _) = listener.accept()?;
+                let peer = match unix_socket::peer(&stream) {
+                    Ok(Some(peer)) if peer.may_enter(unix_socket::our_uid()) => peer.to_string(),
+                    Ok(Some(peer)) => {
+                        log::warn!("{peer} was turned away: the socket is another user's");
+                        return Ok(None);
+                    }
+                    Ok(None) => "unix".to_owned(),
+                    Err(error) => {
+                        log::warn!("someone was turned away: {}", words(&error));
+                        return Ok(None);
+                    }
+                };
+                Ok(Some(Accepted {
+                    fd: stream.into(),
+                    peer,
+                    tcp: false,
+                }))
+            }
+        }
+    }
+}
+
+/// What to do about a bind that failed.
+fn hint(error: &io::Error, port: u16) -> Option<&'static str> {
+    match Errno::from_io_error(error)? {
+        Errno::ADDRINUSE => Some(" (another process listens there)"),
+        Errno::ACCESS if port < 1_024 => Some(" (ports below 1024 are reserved)"),
+        Errno::ADDRNOTAVAIL => Some(" (this host does not have it)"),
+        Errno::AFNOSUPPORT => Some(" (this host has no IPv6)"),
+        _ => None,
+    }
+}
+
+/// Whether a failed accept was about the one connection it took from the queue, so that the next
+/// one may do better. Linux: accept(2), "Error handling".
+pub(super) fn concerns_one(error: &io::Error) -> bool {
+    !exhausted(error)
+        && matches!(
+            Errno::from_io_error(error),
+            Some(
+                Errno::INTR
+                    | Errno::CONNABORTED
+                    | Errno::NETDOWN
+                    | Errno::PROTO
+                    | Errno::NOPROTOOPT
+                    | Errno::HOSTDOWN
+                    | Errno::HOSTUNREACH
+                    | Errno::OPNOTSUPP
+                    | Errno::NETUNREACH
+            )
+        )
+}
