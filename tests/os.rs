@@ -15,6 +15,8 @@ mod children;
 mod machinery;
 #[path = "os/probe.rs"]
 mod probe;
+#[path = "os/scale.rs"]
+mod scale;
 #[path = "os/sockets.rs"]
 mod sockets;
 #[path = "os/stdio.rs"]
@@ -22,3 +24,5 @@ mod stdio;
 #[cfg(feature = "tls")]
 #[path = "os/tls.rs"]
 mod tls;
+#[path = "os/unix_sockets.rs"]
+mod unix_sockets;

@@ -1,6 +1,6 @@
 //! Unix sockets: the file a listener is found by, and who may connect.
 //!
-//! A listener is made under a name of its own (`PATH.PID`), with mode 0600, and linked into place
+//! A listener is made under a name of its own (`PATH.PID-N`), with mode 0600, and linked into place
 //! once it listens. So nobody meets one that is half made, and of two processes that start at once
 //! only one gets the name. A file that refuses connections belongs to a dead process and is moved
 //! away first; it is put back when it turns out to be another file than the one that refused.
@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
@@ -86,7 +87,7 @@ enum Found {
 
 /// Listens on `path`. The second value removes the file; it must go before the first.
 pub(super) fn listen(path: &Path) -> Result<(OwnedFd, SocketFile), String> {
-    let own = beside(path, "");
+    let own = beside(path);
     let bytes = own.as_os_str().len();
     if bytes > PATH_BYTES_MAX {
         let suffix = bytes - path.as_os_str().len();
@@ -110,7 +111,7 @@ pub(super) fn listen(path: &Path) -> Result<(OwnedFd, SocketFile), String> {
         match probe(path)? {
             Found::Nothing => {}
             Found::Live => return Err("another process listens there".to_owned()),
-            Found::Stale(identity) => bury(path, identity).map_err(|error| {
+            Found::Stale(refused) => bury(path, refused).map_err(|error| {
                 format!("a dead process left a socket there: {}", words(&error))
             })?,
         }
@@ -118,10 +119,12 @@ pub(super) fn listen(path: &Path) -> Result<(OwnedFd, SocketFile), String> {
     Err("others are after the same name".to_owned())
 }
 
-/// `PATH.PID`, in the same directory and so on the same file system.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// A name that nobody else uses, in the same directory and so on the same file system.
+fn beside(path: &Path) -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
     let mut name = OsString::from(path);
-    name.push(format!(".{}{suffix}", std::process::id()));
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}-{number}", std::process::id()));
     PathBuf::from(name)
 }
 
@@ -169,7 +172,7 @@ fn probe(path: &Path) -> Result<Found, String> {
 
 /// Removes the file that refused, and no other that has taken its name since.
 fn bury(path: &Path, refused: Identity) -> io::Result<()> {
-    let grave = beside(path, "~");
+    let grave = beside(path);
     match std::fs::rename(path, &grave) {
         Ok(()) => {}
         // Someone else has done it.

@@ -5,6 +5,8 @@ use std::path::Path;
 use drawspan::ids::WireId;
 use drawspan::link::{ChildSpec, ExitReport, FaultKind, IoRequest, OpenSpec, Signal};
 
+#[cfg(target_os = "linux")]
+use crate::probe::calls;
 use crate::probe::{PATIENCE, Probe, Seen, World, assert_fault, child, pattern, shell};
 
 fn run(spec: OpenSpec) -> World {
@@ -62,17 +64,6 @@ fn a_steady_exchange_costs_one_wait_one_read_and_one_write() {
     assert!(reads - before.0 <= ROUNDS + 8, "{} reads", reads - before.0);
     assert_eq!(writes - before.1, ROUNDS, "writes");
     assert!(turns as usize <= 2 * ROUNDS, "{turns} turns");
-}
-
-/// The calls of read and write that this thread has made. Linux: proc(5), `io`.
-#[cfg(target_os = "linux")]
-fn calls() -> (usize, usize) {
-    let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
-    let field = |name| {
-        let line = io.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().parse().unwrap()
-    };
-    (field("syscr:"), field("syscw:"))
 }
 
 #[test]

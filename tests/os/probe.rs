@@ -155,6 +155,17 @@ impl Probe {
         self.ask(IoRequest::PauseReads(WireId(wire), false));
     }
 
+    /// The next turn does not wait.
+    pub(crate) fn deadline_at_once(&mut self) {
+        self.deadline = Some(Deadline::new(Uptime::ZERO, "at once"));
+    }
+
+    /// The next turn does not wait for long: what the test waits for is no event of the loop.
+    pub(crate) fn deadline_soon(&mut self, events: &EventLoop) {
+        let at = events.now().after(Duration::from_millis(5));
+        self.deadline = Some(Deadline::new(at, "soon"));
+    }
+
     fn send_back(&mut self, wire: u32, bytes: &[u8]) {
         self.send(wire, bytes);
         let noted = self.wire(wire);
@@ -272,6 +283,11 @@ impl World {
         }
     }
 
+    /// Has done what the probe asks for; what came of it is told in the next turn.
+    pub(crate) fn settle(&mut self) {
+        self.events.settle(&mut [&mut self.probe]);
+    }
+
     pub(crate) fn turn(&mut self) {
         self.probe.turns += 1;
         self.events.turn(&mut [&mut self.probe]).unwrap();
@@ -308,7 +324,7 @@ impl World {
                 panic!("{}", fault.message);
             }
             // Opening needs no event; an idle turn would wait for one.
-            self.probe.deadline = Some(Deadline::new(Uptime::ZERO, "at once"));
+            self.probe.deadline_at_once();
             self.turn();
         }
         self.events.local_port(0, WireId(1)).unwrap()
@@ -333,6 +349,17 @@ pub(crate) fn child(program: &str, args: &[&str]) -> OpenSpec {
 
 pub(crate) fn shell(script: &str) -> OpenSpec {
     child("sh", &["-c", script])
+}
+
+/// The calls of read and write that this thread has made. Linux: proc(5), `io`.
+#[cfg(target_os = "linux")]
+pub(crate) fn calls() -> (usize, usize) {
+    let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    let field = |name| {
+        let line = io.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    (field("syscr:"), field("syscw:"))
 }
 
 #[track_caller]

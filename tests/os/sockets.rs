@@ -322,10 +322,7 @@ impl World {
     /// Turns until our direction of an echo has been ended, which needs no event.
     fn turn_until_closed(&mut self, wire: u32) {
         self.probe.close_write(wire);
-        self.probe.deadline = Some(drawspan::clock::Deadline::new(
-            drawspan::clock::Uptime::ZERO,
-            "at once",
-        ));
+        self.probe.deadline_at_once();
         self.turn();
     }
 }

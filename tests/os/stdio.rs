@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -29,6 +30,16 @@ const MODE: &str = "DRAWSPAN_OS_HELPER";
 /// A file the helper puts on its stdout before it starts.
 const STDOUT: &str = "DRAWSPAN_OS_STDOUT";
 
+/// The socket of a helper that has to do with one.
+pub(crate) const PATH: &str = "DRAWSPAN_OS_PATH";
+
+/// The port a helper connects to.
+pub(crate) const PORT: &str = "DRAWSPAN_OS_PORT";
+
+fn path() -> PathBuf {
+    PathBuf::from(std::env::var_os(PATH).unwrap())
+}
+
 #[test]
 #[ignore = "the other tests of this file run it, as a process of its own"]
 fn helper() {
@@ -41,6 +52,12 @@ fn helper() {
     }
     match mode.as_str() {
         "starve" => starve(),
+        "listen-unix" => crate::unix_sockets::listen_until_a_signal(&path()),
+        "crowd" => crate::scale::crowd(std::env::var(PORT).unwrap().parse().unwrap()),
+        #[cfg(target_os = "linux")]
+        "scale" => crate::scale::scale(),
+        "limits" => descriptor_limits(),
+        "knock" => crate::unix_sockets::knock(&path()),
         "signals" => signals(),
         "small-disk" => small_disk(),
         "orphan" => echo(true),
@@ -130,6 +147,20 @@ fn starve() {
     say("story: all served");
 }
 
+/// Tells how many descriptors we may have, and how many a program may that we start.
+fn descriptor_limits() {
+    let mut world = World::new(Probe::new());
+    world.probe.open(1, shell("read x; ulimit -Sn; ulimit -Hn"));
+    world.until("the child", |p| p.saw(1, &Seen::Opened));
+    world.probe.send(1, b"\n");
+    world.until("its end", |p| p.saw(1, &Seen::Eof));
+    let child = String::from_utf8_lossy(world.probe.bytes(1)).replace('\n', " ");
+    say(&format!(
+        "story: {} {child}",
+        world.events.descriptors_max()
+    ));
+}
+
 /// Writes a journal where ten bytes fit.
 fn small_disk() {
     let dir = std::env::temp_dir().join(format!("drawspan-os-full-{}", std::process::id()));
@@ -154,12 +185,12 @@ fn small_disk() {
 }
 
 #[expect(clippy::print_stderr, reason = "the helper's report to its test")]
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     eprintln!("{line}");
 }
 
 /// This program again, as a helper.
-fn helper_command(mode: &str) -> Command {
+pub(crate) fn helper_command(mode: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     as_helper(&mut command, mode);
     command
@@ -175,7 +206,7 @@ fn helper_in_shell(script: &str, mode: &str) -> Command {
     command
 }
 
-fn as_helper(command: &mut Command, mode: &str) {
+pub(crate) fn as_helper(command: &mut Command, mode: &str) {
     command
         .args(["--exact", "stdio::helper", "--ignored", "--nocapture"])
         .env(MODE, mode)
@@ -193,8 +224,26 @@ fn skip_to_mark(from: &mut impl Read) {
     }
 }
 
+/// Waits until the helper has said `word`, and returns the rest of that line.
+pub(crate) fn said(child: &mut Child, word: &str) -> String {
+    // Byte by byte: what comes after the line is for someone else.
+    let stderr = child.stderr.as_mut().unwrap();
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    loop {
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "the helper died");
+        if byte[0] != b'\n' {
+            line.push(byte[0]);
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix(word.as_bytes()) {
+            return String::from_utf8(rest.to_vec()).unwrap();
+        }
+        line.clear();
+    }
+}
+
 /// What the helper said it heard; waits for its end.
-fn story(child: &mut Child) -> String {
+pub(crate) fn story(child: &mut Child) -> String {
     let mut said = String::new();
     let stderr = child.stderr.as_mut().unwrap();
     stderr.read_to_string(&mut said).unwrap();
@@ -382,19 +431,20 @@ fn signals_are_heard_unless_they_were_ignored_at_start() {
 #[test]
 fn without_descriptors_the_loop_rests_and_recovers() {
     let mut child = helper_command("starve").spawn().unwrap();
-    let mut stderr = BufReader::new(child.stderr.as_mut().unwrap());
-    let mut said = String::new();
-    while !said.starts_with("port ") {
-        said.clear();
-        assert!(stderr.read_line(&mut said).unwrap() > 0, "the helper died");
-    }
-    let port: u16 = said["port ".len()..].trim().parse().unwrap();
+    let port: u16 = said(&mut child, "port ").parse().unwrap();
     let clients: Vec<_> = (0..10)
         .map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap())
         .collect();
-    drop(stderr);
     assert_eq!(story(&mut child), "all served");
     drop(clients);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_loop_takes_all_descriptors_and_its_children_what_was_given() {
+    let script = r#"ulimit -Sn 300; ulimit -Hn 400; exec "$@""#;
+    let mut child = helper_in_shell(script, "limits").spawn().unwrap();
+    assert_eq!(story(&mut child), "400 300 400 ");
 }
 
 #[test]
