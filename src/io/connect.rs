@@ -178,3 +178,40 @@ pub(super) fn register_unix(
     let (manner, input) = (Manner::OwnUnix, Interest::READABLE);
     Descriptor::register(registry, token, fd, manner, ShortRead::Empties, input)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use mio::Poll;
+    use rustix::net::sockopt::tcp_nodelay;
+
+    use super::*;
+
+    #[test]
+    fn brackets_are_for_people() {
+        assert_eq!(bare("[::1]"), "::1");
+        assert_eq!(bare("::1"), "::1");
+        assert_eq!(bare("[::1"), "[::1");
+        assert_eq!(label(bare("[::1]"), 80), "[::1]:80");
+        assert_eq!(label("localhost", 80), "localhost:80");
+    }
+
+    #[test]
+    fn no_segment_waits_for_another_one() {
+        let poll = Poll::new().expect("a poll");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let target = Target {
+            host: address.ip().to_string(),
+            port: address.port(),
+            tls: None,
+        };
+        let outgoing = Connecting::start(poll.registry(), Token(0), target, vec![address]);
+        let outgoing = outgoing.expect("someone listens");
+        let (accepted, _) = listener.accept().expect("it connects");
+        let accepted = register_tcp(poll.registry(), Token(1), accepted.into());
+        assert!(tcp_nodelay(&outgoing.socket).expect("a socket"));
+        assert!(tcp_nodelay(accepted.expect("room in the poll")).expect("a socket"));
+    }
+}

@@ -189,3 +189,24 @@ pub(super) fn concerns_one(error: &io::Error) -> bool {
             )
         )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bind_that_failed_says_what_is_wrong() {
+        let says = |errno: Errno, port| hint(&errno.into(), port).unwrap_or("nothing");
+        assert!(says(Errno::ADDRINUSE, 8080).contains("another process"));
+        assert!(says(Errno::ACCESS, 80).contains("below 1024"));
+        assert_eq!(says(Errno::ACCESS, 8080), "nothing");
+        assert!(says(Errno::ADDRNOTAVAIL, 80).contains("this host"));
+    }
+
+    #[test]
+    fn want_of_descriptors_is_not_about_one_connection() {
+        let one = |errno: Errno| concerns_one(&errno.into());
+        assert!(one(Errno::CONNABORTED) && one(Errno::PROTO) && one(Errno::INTR));
+        assert!(!one(Errno::MFILE) && !one(Errno::NFILE) && !one(Errno::NOMEM));
+    }
+}

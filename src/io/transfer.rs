@@ -42,7 +42,9 @@ impl EventLoop {
             }
             let most = share.min(self.buffer.len());
             let got = open.read(self.poll.registry(), side, &mut self.buffer[..most]);
-            if !self.after_tls(machines, now, key) {
+            // A socket that a short read has emptied needs no second look.
+            let over = open.tls.is_none() && !open.may_read(side);
+            if open.tls.is_some() && !self.after_tls(machines, now, key) {
                 return;
             }
             match got {
@@ -58,6 +60,9 @@ impl EventLoop {
                     };
                     machine.handle_io(now, key.wire, event);
                     self.drain(machines, key.machine, now);
+                    if over {
+                        return;
+                    }
                 }
                 Ok(Got::Dry) => {}
                 Ok(Got::Eof) => {

@@ -7,7 +7,7 @@ use drawspan::ids::WireId;
 use drawspan::limits::Limits;
 use drawspan::link::{FaultKind, IoRequest, OpenSpec};
 
-use crate::probe::{HIGH, PATIENCE, Probe, Seen, World, assert_fault, pattern, tcp};
+use crate::probe::{HIGH, PATIENCE, Probe, Seen, World, assert_fault, pattern, shell, tcp};
 
 #[test]
 fn an_adopted_stream_is_open_and_says_so_when_asked() {
@@ -64,10 +64,117 @@ fn tcp_over_ipv6() {
     }
     let mut world = World::new(Probe::new());
     world.probe.accepts = 1;
-    let port = world.listen("::1");
+    let port = world.listen("[::1]");
     world.probe.open(2, tcp("::1", port));
     world.probe.send(2, b"six");
     world.until("six", |p| p.bytes(100) == b"six");
+    assert!(world.probe.accepted[0].1.starts_with("[::1]:"));
+    world.probe.accepts = 1;
+    world.probe.open(3, tcp("[::1]", port));
+    world.probe.send(3, b"six again");
+    world.until("six again", |p| p.bytes(101) == b"six again");
+}
+
+#[test]
+fn several_listeners_have_a_port_each() {
+    let mut world = World::new(Probe::new());
+    world.probe.accepts = 2;
+    for wire in [1, 2] {
+        let host = "127.0.0.1".to_owned();
+        world.probe.open(wire, OpenSpec::Listen { host, port: 0 });
+    }
+    world.settle();
+    let port = |wire| world.events.local_port(0, WireId(wire));
+    let ports = [port(1).unwrap(), port(2).unwrap()];
+    assert_ne!(ports[0], ports[1]);
+    assert_eq!(port(3), None);
+    for (wire, port) in [(3, ports[0]), (4, ports[1])] {
+        world.probe.open(wire, tcp("127.0.0.1", port));
+    }
+    world.until("both", |p| p.accepted.len() == 2);
+}
+
+#[test]
+fn a_closed_listener_leaves_its_port_and_its_connections() {
+    let mut world = World::new(Probe::echo());
+    world.probe.accepts = 2;
+    let port = world.listen("127.0.0.1");
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    world.until("the connection", |p| p.accepted.len() == 1);
+    world.probe.ask(IoRequest::Close(WireId(1)));
+    world.settle();
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    client.write_all(b"ping").unwrap();
+    world.until("the echo", |p| p.saw(100, &Seen::Drained));
+    client.read_exact(&mut [0; 4]).unwrap();
+
+    // Our side ends first, so the system remembers the connection for a minute. A successor gets the
+    // port all the same.
+    world.probe.ask(IoRequest::Close(WireId(100)));
+    world.settle();
+    assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+    drop(client);
+    let host = "127.0.0.1".to_owned();
+    world.probe.open(2, OpenSpec::Listen { host, port });
+    world.settle();
+    assert_eq!(world.events.local_port(0, WireId(2)), Some(port));
+}
+
+#[test]
+fn who_connects_to_a_paused_listener_waits() {
+    let mut world = World::new(Probe::new());
+    let mut other = world.adopt(2);
+    world.probe.accepts = 2;
+    let port = world.listen("127.0.0.1");
+    world.probe.ask(IoRequest::PauseReads(WireId(1), true));
+    let _waiting = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    for round in 1..=3 {
+        other.write_all(b"x").unwrap();
+        world.until("the other wire", |p| p.bytes(2).len() == round);
+        assert_eq!(world.probe.accepted.len(), 0);
+    }
+    world.probe.ask(IoRequest::PauseReads(WireId(1), false));
+    world.until("the connection", |p| p.accepted.len() == 1);
+    let _next = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    world.until("the next one", |p| p.accepted.len() == 2);
+}
+
+#[test]
+fn what_is_finished_before_it_is_open_is_closed() {
+    let mut world = World::new(Probe::new());
+    let mut other = world.adopt(3);
+    world.probe.accepts = 1;
+    let port = world.listen("127.0.0.1");
+    world.probe.open(2, tcp("127.0.0.1", port));
+    world.probe.send(2, b"never sent");
+    world.probe.ask(IoRequest::Finish(WireId(2)));
+    world.until("the end", |p| p.saw(100, &Seen::Eof));
+    assert_eq!(world.probe.bytes(100), b"");
+    other.write_all(b"x").unwrap();
+    world.until("another turn", |p| !p.bytes(3).is_empty());
+    assert_eq!(world.probe.story(2), []);
+}
+
+#[test]
+fn a_child_is_finished_without_an_exit() {
+    let mut world = World::new(Probe::new());
+    let mut other = world.adopt(3);
+    let script = "read line; echo $line >&2; exec sleep 1000";
+    let file = std::env::temp_dir().join(format!("drawspan-finish-{}", std::process::id()));
+    let script = script.replace("&2", &file.display().to_string());
+    world.probe.open(2, shell(&script));
+    world.until("the child", |p| p.saw(2, &Seen::Opened));
+    world.probe.send(2, b"last words\n");
+    world.probe.ask(IoRequest::Finish(WireId(2)));
+    let mut round = 0;
+    while std::fs::read(&file).unwrap_or_default() != b"last words\n" {
+        round += 1;
+        other.write_all(b"x").unwrap();
+        world.until("another turn", |p| p.bytes(3).len() >= round);
+    }
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(world.probe.story(2), [Seen::Opened]);
 }
 
 #[test]
@@ -134,11 +241,19 @@ fn a_port_in_use_is_named() {
     world.probe.open(1, OpenSpec::Listen { host, port });
     let host = "not.an.address".to_owned();
     world.probe.open(2, OpenSpec::Listen { host, port });
-    world.until("both faults", |p| {
-        p.fault(1).is_some() && p.fault(2).is_some()
-    });
-    let address = format!("cannot listen on 127.0.0.1:{port}: address already in use");
+    // An address of no host at all. RFC 5737.
+    let host = "192.0.2.1".to_owned();
+    world.probe.open(3, OpenSpec::Listen { host, port });
+    world.until("three faults", |p| (1..=3).all(|w| p.fault(w).is_some()));
+    let address = format!(
+        "cannot listen on 127.0.0.1:{port}: address already in use (another process listens there)"
+    );
     assert_fault(world.probe.fault(1), FaultKind::Exhausted, &[&address]);
+    assert_fault(
+        world.probe.fault(3),
+        FaultKind::Exhausted,
+        &["192.0.2.1:", "this host does not have it"],
+    );
     assert_fault(
         world.probe.fault(2),
         FaultKind::Resolve,
