@@ -140,6 +140,8 @@ impl Hub {
             if !link.handle_line(&mut bytes, |line, sink| read_line(peer, line, sink)) {
                 return;
             }
+            // Settling between two lines has taken it off the list.
+            self.dirty.push(id);
             self.route_events(now, id);
             // After the last line the turn settles anyway.
             if !bytes.is_empty() {
