@@ -1,0 +1,33 @@
+//! The program as people run it: the real binary with real pipes, files, sockets and signals.
+//!
+//! Each test has an empty home directory of its own and reaches no network. No test sleeps; each
+//! waits for an event and gives up after [`world::PATIENCE`]. Two need a program that is not part
+//! of this crate's build: `openssl` (certificates and a TLS server) and `script` (a terminal).
+//! `DRAWSPAN_SKIP_PEERS=1` leaves those out, with a line on stderr.
+#![cfg(all(target_os = "linux", feature = "cli"))]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails with the line that could not"
+)]
+
+#[path = "cli/embedded.rs"]
+mod embedded;
+#[path = "cli/ends.rs"]
+mod ends;
+#[path = "cli/facts.rs"]
+mod facts;
+#[path = "cli/gateway.rs"]
+mod gateway;
+#[path = "cli/hook.rs"]
+mod hook;
+#[path = "cli/process.rs"]
+mod process;
+#[path = "cli/stdio.rs"]
+mod stdio;
+#[cfg(feature = "tls")]
+#[path = "cli/tls.rs"]
+mod tls;
+#[path = "cli/usage.rs"]
+mod usage;
+#[path = "cli/world.rs"]
+mod world;
