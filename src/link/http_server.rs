@@ -4,37 +4,50 @@
 //! is kept, then the body as a whole. Answers go in by exchange and leave in the order of the requests,
 //! whatever order they are given in.
 //!
-//! | state    | input                                | next     | output                            |
-//! |----------|--------------------------------------|----------|-----------------------------------|
-//! | Head     | part of a head                       | Head     | nothing                           |
-//! | Head     | a head                               | Deciding | `Head`                            |
-//! | Head     | a head that may not be handed on     | Done     | 4xx or 5xx, connection ends       |
-//! | Head     | end, amid a head                     | Done     | 400, connection ends              |
-//! | Head     | end, answers are open                | Done     | nothing                           |
-//! | Head     | end                                  | Closed   | close wire, `Closed`              |
-//! | Head     | deadline, amid a head                | Done     | 408, connection ends              |
-//! | Head     | deadline                             | Closed   | close wire, `Closed`              |
-//! | Head     | last answer, after `close_after`     | Leaving  | end our direction                 |
-//! | Deciding | `accept`, there is a body            | Body     | 100, if the client waits for it   |
-//! | Deciding | `accept`, there is none              | Head     | `Body`, empty                     |
-//! | Deciding | answer, there is a body              | Done     | answer, connection ends           |
-//! | Deciding | answer, there is none                | Head     | answer                            |
-//! | Deciding | bytes                                | Deciding | kept; reading stops               |
-//! | Body     | content                              | Body     | nothing                           |
-//! | Body     | end of the body                      | Head     | `Body`                            |
-//! | Body     | end of the body of a last request    | Done     | `Body`                            |
-//! | Body     | fault, overflow, end or deadline     | Done     | 4xx, connection ends, `Gone`      |
-//! | Body     | answer                               | Done     | answer, connection ends           |
-//! | Done     | bytes                                | Done     | nothing                           |
-//! | Done     | last answer                          | Leaving  | end our direction                 |
-//! | Done     | end                                  | Done     | probes until the client is gone   |
-//! | Leaving  | bytes                                | Leaving  | nothing                           |
-//! | Leaving  | all has left                         | Leaving  | waits for the client's end        |
-//! | Leaving  | end after all has left, or deadline  | Closed   | close wire, `Closed`              |
-//! | any      | the client takes no more             | Closed   | close wire, `Gone`s, `Closed`     |
-//! | any      | nothing leaves for too long          | Closed   | close wire, `Gone`s, `Closed`     |
-//! | any      | `Failed`                             | Closed   | `Gone`s, `Closed`                 |
-//! | Closed   | anything                             | Closed   | nothing                           |
+//! | state          | input                          | next     | output                         |
+//! |----------------|--------------------------------|----------|--------------------------------|
+//! | Head           | part of a head                 | Head     | nothing                        |
+//! | Head           | a head                         | Deciding | `Head`                         |
+//! | Head           | a bad head                     | Leaving  | 4xx or 5xx, end our direction  |
+//! | Head           | a bad head behind open answers | Done     | nothing yet                    |
+//! | Head           | a late head                    | Leaving  | 408, end our direction         |
+//! | Head           | no head in time                | Closed   | close wire, `Closed`           |
+//! | Head           | end, amid a head               | Leaving  | 400, end our direction         |
+//! | Head           | end, answers are open          | Done     | nothing                        |
+//! | Head           | end, an answer is leaving      | Leaving  | end our direction              |
+//! | Head           | end                            | Closed   | close wire, `Closed`           |
+//! | Head           | `close_after`                  | Leaving  | end our direction              |
+//! | Head           | `close_after`, open answers    | Done     | nothing                        |
+//! | Deciding       | `accept`, a body               | Body     | 100, if it is waited for       |
+//! | Deciding       | `accept`, no body              | Head     | `Body`, empty                  |
+//! | Deciding       | `accept`, no body, last        | Done     | `Body`, empty                  |
+//! | Deciding       | answer, a body                 | Leaving  | answer, end our direction      |
+//! | Deciding       | answer, no body                | Head     | answer                         |
+//! | Deciding       | answer, no body, last          | Leaving  | answer, end our direction      |
+//! | Deciding       | stream, a body                 | Done     | head of the stream             |
+//! | Deciding       | bytes                          | Deciding | stop reading                   |
+//! | Deciding       | end                            | Deciding | nothing                        |
+//! | Body           | content                        | Body     | nothing                        |
+//! | Body           | end of the body                | Head     | `Body`                         |
+//! | Body           | end of the body, last          | Done     | `Body`                         |
+//! | Body           | a bad, long, cut or late body  | Leaving  | 4xx, end our direction, `Gone` |
+//! | Body           | answer                         | Leaving  | answer, end our direction      |
+//! | Done           | bytes                          | Done     | nothing                        |
+//! | Done           | end                            | Done     | probes                         |
+//! | Done           | last answer                    | Leaving  | answer, end our direction      |
+//! | Leaving        | bytes                          | Leaving  | nothing                        |
+//! | Leaving        | end, bytes of ours wait        | Leaving  | nothing                        |
+//! | Leaving        | end                            | Closed   | close wire, `Closed`           |
+//! | Leaving        | deadline                       | Closed   | close wire, `Closed`           |
+//! | any but Closed | the client takes no more       | Closed   | close wire, `Gone`s, `Closed`  |
+//! | any but Closed | nothing leaves for too long    | Closed   | close wire, `Gone`s, `Closed`  |
+//! | any but Closed | `Failed`                       | Closed   | `Gone`s, `Closed`              |
+//! | any but Closed | `abort`                        | Closed   | close wire, `Gone`s, `Closed`  |
+//! | Closed         | anything                       | Closed   | nothing                        |
+//!
+//! A request is the last one when the client says so (`Connection: close`, HTTP/1.0) or the owner does
+//! (`close_after`). A bad or late head is one that is malformed, ambiguous, too long or asks for what we
+//! do not do; `accept` and answers of exchanges that are not there are without effect.
 //!
 //! Every `Head` is followed by the owner's answer or by `Gone`, never by both.
 //!

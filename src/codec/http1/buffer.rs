@@ -132,6 +132,10 @@ impl HeadBuffer {
             return Err(stray(line[at]));
         }
         let empty = line.is_empty();
+        // Strangers that speak in lines are not kept waiting for the end of a head.
+        if self.lines == 0 && !empty && self.start == Start::Token && !names_http(line) {
+            return Err(HeadError::StartLine);
+        }
         self.line_start = self.bytes.len();
         if !empty {
             self.lines += 1;
@@ -162,6 +166,12 @@ impl HeadBuffer {
             Err(HeadError::NotHttp)
         }
     }
+}
+
+/// Whether a request line ends in a version of HTTP, any one.
+fn names_http(line: &[u8]) -> bool {
+    let version = line.iter().rposition(|b| *b == b' ');
+    version.is_some_and(|at| line[at + 1..].starts_with(b"HTTP/"))
 }
 
 #[cfg(test)]

@@ -198,10 +198,10 @@ impl HttpConnection {
     }
 
     fn end_body(&mut self) {
-        self.next_request();
         let place = self.exchanges.len().saturating_sub(1);
         let exchange = self.exchanges.id_at(place);
         let body = std::mem::take(&mut self.body);
+        self.next_request();
         self.events.push_back(HttpEvent::Body { exchange, body });
     }
 
