@@ -384,8 +384,10 @@ fn those_that_are_too_many_hear_so_in_full() {
 
 #[test]
 fn who_never_ends_is_cut_in_time() {
-    let mut limits = Limits::default();
-    limits.finish_timeout = Duration::from_millis(30);
+    let limits = Limits {
+        finish_timeout: Duration::from_millis(30),
+        ..Limits::DEFAULT
+    };
     let mut server = Server::with(&limits);
     server.echo.open_max = 0;
     let port = server.listen();
@@ -401,9 +403,11 @@ fn who_never_ends_is_cut_in_time() {
 
 #[test]
 fn of_too_many_that_never_end_the_oldest_is_cut() {
-    let mut limits = Limits::default();
-    limits.finish_timeout = PATIENCE;
-    limits.finishing_max = 2;
+    let limits = Limits {
+        finish_timeout: PATIENCE,
+        finishing_max: 2,
+        ..Limits::DEFAULT
+    };
     let mut server = Server::with(&limits);
     server.echo.open_max = 0;
     let port = server.listen();
