@@ -1,22 +1,31 @@
-//! Listeners: binding one, and what an accept brings.
+//! Listeners: binding one, and taking in who connects.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 
-use super::connect::label;
+use super::connect::{self, label};
 use super::fault::{exhausted, fault, words};
 use super::unix_socket::{self, SocketFile};
-use crate::clock::Uptime;
-use crate::link::{FaultKind, IoFault};
+use super::wire::{Open, Side, State, Wire};
+use super::{Alarm, EventLoop, Key, Source};
+use crate::clock::{Now, Uptime};
+use crate::link::{Driven, FaultKind, IoFault};
 
 /// Connections that may wait for us to accept them; the system has a bound of its own.
 const BACKLOG: i32 = 4_096;
+
+/// How long a listener rests when the descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections taken from one listener in one turn before the others get theirs.
+const ACCEPTS_PER_TURN: usize = 64;
 
 /// A listener.
 #[derive(Debug)]
@@ -34,7 +43,7 @@ enum Socket {
     Tcp(TcpListener),
     /// Fields are dropped in order: the file goes while its number is still ours.
     Unix {
-        _file: SocketFile,
+        file: SocketFile,
         listener: UnixListener,
     },
 }
@@ -86,7 +95,7 @@ impl Listening {
         })?;
         let listener = std::os::unix::net::UnixListener::from(listener);
         let socket = Socket::Unix {
-            _file: file,
+            file,
             listener: UnixListener::from_std(listener),
         };
         Self::register(registry, token, socket)
@@ -135,17 +144,17 @@ impl Listening {
                     tcp: true,
                 }))
             }
-            Socket::Unix { listener, .. } => {
+            Socket::Unix { file, listener } => {
                 let (stream, _) = listener.accept()?;
                 let peer = match unix_socket::peer(&stream) {
                     Ok(Some(peer)) if peer.may_enter(unix_socket::our_uid()) => peer.to_string(),
                     Ok(Some(peer)) => {
-                        log::warn!("{peer} was turned away: the socket is another user's");
+                        log::warn!("{file} is not for {peer}, who was turned away");
                         return Ok(None);
                     }
                     Ok(None) => "unix".to_owned(),
                     Err(error) => {
-                        log::warn!("someone was turned away: {}", words(&error));
+                        log::warn!("{file}: someone was turned away: {}", words(&error));
                         return Ok(None);
                     }
                 };
@@ -154,6 +163,86 @@ impl Listening {
                     peer,
                     tcp: false,
                 }))
+            }
+        }
+    }
+}
+
+impl EventLoop {
+    pub(super) fn accept(&mut self, machines: &mut [&mut dyn Driven], now: Now, key: Key) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(Wire {
+                state: State::Listening(listening),
+                paused: false,
+                ..
+            }) = self.wires.get_mut(&key)
+            else {
+                return;
+            };
+            if listening.resting_until.is_some() {
+                return;
+            }
+            match listening.accept() {
+                Ok(accepted) => {
+                    listening.starved = false;
+                    let Some(machine) = machines.get_mut(key.machine) else {
+                        return;
+                    };
+                    let Some(accepted) = accepted else {
+                        continue;
+                    };
+                    if let Some(wire) = machine.handle_accept(now, key.wire, &accepted.peer) {
+                        self.take_accepted(Key { wire, ..key }, accepted);
+                    }
+                    self.drain(machines, key.machine, now);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if concerns_one(&e) => {}
+                Err(e) => {
+                    // The connection still waits, and no edge will speak of it again.
+                    if !std::mem::replace(&mut listening.starved, true) {
+                        let pause = ACCEPT_PAUSE.as_millis();
+                        log::warn!("trying to accept every {pause} ms: {}", words(&e));
+                    }
+                    let at = now.after(ACCEPT_PAUSE);
+                    listening.resting_until = Some(at);
+                    self.alarms.insert((at, Alarm::Accept(key)));
+                    return;
+                }
+            }
+        }
+        self.mark_ready(key, Side::Both);
+    }
+
+    pub(super) fn accept_again(&mut self, key: Key) {
+        if let Some(Wire {
+            state: State::Listening(listening),
+            ..
+        }) = self.wires.get_mut(&key)
+        {
+            listening.resting_until = None;
+        }
+        self.mark_ready(key, Side::Both);
+    }
+
+    fn take_accepted(&mut self, key: Key, accepted: Accepted) {
+        let Accepted { fd, peer, tcp } = accepted;
+        let token = self.token(Source::Wire(key, Side::Both));
+        let registry = self.poll.registry();
+        let registered = if tcp {
+            connect::register_tcp(registry, token, fd)
+        } else {
+            connect::register_unix(registry, token, fd)
+        };
+        match registered {
+            Ok(socket) => {
+                let open = Open::duplex(socket);
+                self.insert(key, peer, State::Open(Box::new(open)));
+            }
+            Err(error) => {
+                self.forget(token);
+                let what = format!("connection from {peer}");
+                self.fail_later(key, fault(FaultKind::Exhausted, &what, &error));
             }
         }
     }

@@ -6,7 +6,8 @@
 //!    them);
 //! 2. wait for readiness, a deadline, a signal or another thread;
 //! 3. hear in this order: openings, bytes and ends, exits, due deadlines, and drain after each;
-//! 4. write once for every wire that has something to send.
+//! 4. write once for every wire that has something to send, and get on with those that only have
+//!    their last bytes to send.
 //!
 //! Readiness is edge-triggered: a descriptor is registered once and remembers what the poll said. A
 //! wire is read until it is dry or has had `turn_bytes_max`; then it waits in the ready list for
@@ -211,6 +212,14 @@ impl EventLoop {
     #[must_use]
     pub fn descriptors_max(&self) -> usize {
         rlimit::descriptors_max()
+    }
+
+    /// How many connections are on their last bytes, see
+    /// [`IoRequest::Finish`](crate::link::IoRequest::Finish). Dropping the loop cuts them off: a
+    /// program that ends turns on until there are none, which takes `finish_timeout` at most.
+    #[must_use]
+    pub fn finishing(&self) -> usize {
+        self.finishing.len()
     }
 
     /// Does what the machines ask, without waiting for anything. A listener has its port afterwards.

@@ -1,27 +1,20 @@
-//! Wires on their way to being open, and listeners.
+//! Wires on their way to being open.
 
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 
 use super::connect::{ATTEMPT_TIMEOUT, Connecting, Target};
 use super::descriptor::{Descriptor, Manner, ShortRead};
-use super::fault::{fault, words};
-use super::listener::{Accepted, Listening, concerns_one};
+use super::fault::fault;
+use super::listener::Listening;
 use super::wire::{Open, Side, State, Wire};
 use super::{Alarm, EventLoop, Key, Source, child, connect, host_stdio, resolver, unix_socket};
 use crate::clock::Now;
-use crate::link::{ChildSpec, Driven, FaultKind, IoFault, OpenSpec, TlsSpec};
-
-/// How long a listener rests when the descriptors have run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Connections taken from one listener in one turn before the others get theirs.
-const ACCEPTS_PER_TURN: usize = 64;
+use crate::link::{ChildSpec, FaultKind, IoFault, OpenSpec, TlsSpec};
 
 impl EventLoop {
     pub(super) fn open(&mut self, key: Key, now: Now, spec: OpenSpec) {
@@ -47,7 +40,7 @@ impl EventLoop {
     }
 
     /// The wire is gone; the machine hears it in the next turn.
-    fn fail_later(&mut self, key: Key, fault: IoFault) {
+    pub(super) fn fail_later(&mut self, key: Key, fault: IoFault) {
         self.take_apart(key);
         self.insert(key, String::new(), State::Failed(fault));
         self.notices.push_back(key);
@@ -326,83 +319,5 @@ impl EventLoop {
         // Either starts a TLS handshake; without TLS both wait for the notice.
         self.mark_dirty(key);
         self.mark_ready(key, Side::Both);
-    }
-
-    pub(super) fn accept(&mut self, machines: &mut [&mut dyn Driven], now: Now, key: Key) {
-        for _ in 0..ACCEPTS_PER_TURN {
-            let Some(Wire {
-                state: State::Listening(listening),
-                paused: false,
-                ..
-            }) = self.wires.get_mut(&key)
-            else {
-                return;
-            };
-            if listening.resting_until.is_some() {
-                return;
-            }
-            match listening.accept() {
-                Ok(accepted) => {
-                    listening.starved = false;
-                    let Some(machine) = machines.get_mut(key.machine) else {
-                        return;
-                    };
-                    let Some(accepted) = accepted else {
-                        continue;
-                    };
-                    if let Some(wire) = machine.handle_accept(now, key.wire, &accepted.peer) {
-                        self.take_accepted(Key { wire, ..key }, accepted);
-                    }
-                    self.drain(machines, key.machine, now);
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                Err(e) if concerns_one(&e) => {}
-                Err(e) => {
-                    // The connection still waits, and no edge will speak of it again.
-                    if !std::mem::replace(&mut listening.starved, true) {
-                        let pause = ACCEPT_PAUSE.as_millis();
-                        log::warn!("trying to accept every {pause} ms: {}", words(&e));
-                    }
-                    let at = now.after(ACCEPT_PAUSE);
-                    listening.resting_until = Some(at);
-                    self.alarms.insert((at, Alarm::Accept(key)));
-                    return;
-                }
-            }
-        }
-        self.mark_ready(key, Side::Both);
-    }
-
-    pub(super) fn accept_again(&mut self, key: Key) {
-        if let Some(Wire {
-            state: State::Listening(listening),
-            ..
-        }) = self.wires.get_mut(&key)
-        {
-            listening.resting_until = None;
-        }
-        self.mark_ready(key, Side::Both);
-    }
-
-    fn take_accepted(&mut self, key: Key, accepted: Accepted) {
-        let Accepted { fd, peer, tcp } = accepted;
-        let token = self.token(Source::Wire(key, Side::Both));
-        let registry = self.poll.registry();
-        let registered = if tcp {
-            connect::register_tcp(registry, token, fd)
-        } else {
-            connect::register_unix(registry, token, fd)
-        };
-        match registered {
-            Ok(socket) => {
-                let open = Open::duplex(socket);
-                self.insert(key, peer, State::Open(Box::new(open)));
-            }
-            Err(error) => {
-                self.forget(token);
-                let what = format!("connection from {peer}");
-                self.fail_later(key, fault(FaultKind::Exhausted, &what, &error));
-            }
-        }
     }
 }

@@ -58,6 +58,12 @@ impl SocketFile {
     }
 }
 
+impl std::fmt::Display for SocketFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&label(&self.path))
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         let found = std::fs::symlink_metadata(&self.path);
@@ -134,8 +140,8 @@ fn make(own: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(own)?;
     match rustix::net::bind(&socket, &address) {
         Ok(()) => {}
-        Err(Errno::ADDRINUSE) => {
-            // Left by a process that had our number and was killed in the middle of this.
+        // Left by a process that had our number and was killed in the middle of this.
+        Err(Errno::ADDRINUSE) if matches!(probe(own), Ok(Found::Stale(_))) => {
             std::fs::remove_file(own)?;
             rustix::net::bind(&socket, &address)?;
         }
@@ -267,6 +273,44 @@ pub(super) fn our_uid() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn inode(path: &Path) -> u64 {
+        std::fs::symlink_metadata(path).expect("it exists").ino()
+    }
+
+    #[test]
+    fn a_file_that_is_not_the_one_that_refused_keeps_its_name() {
+        let dir = std::env::temp_dir().join(format!("drawspan-bury-{}", std::process::id()));
+        std::fs::create_dir(&dir).expect("a new directory");
+        let path = dir.join("sock");
+        let refused = Identity {
+            device: 0,
+            inode: 0,
+            made: (0, 0),
+        };
+        bury(&path, refused).expect("nothing to bury");
+
+        let (_socket, live) = listen(&path).expect("a free name");
+        let before = inode(&path);
+        bury(&path, refused).expect("it is put back");
+        assert_eq!(inode(&path), before);
+        assert_eq!(std::fs::read_dir(&dir).expect("readable").count(), 1);
+
+        bury(&path, live.identity).expect("this is the one");
+        assert!(!path.exists());
+        std::fs::remove_dir(&dir).expect("empty");
+    }
+
+    #[test]
+    fn what_a_killed_namesake_left_behind_is_in_nobodys_way() {
+        let own = std::env::temp_dir().join(format!("drawspan-make-{}", std::process::id()));
+        drop(std::os::unix::net::UnixListener::bind(&own).expect("a free name"));
+        let (_socket, draft) = make(&own).expect("a stale draft is replaced");
+        drop(draft);
+        std::fs::write(&own, "precious").expect("a free name");
+        assert!(make(&own).is_err(), "it is no socket");
+        std::fs::remove_file(&own).expect("still there");
+    }
 
     #[test]
     fn our_user_and_root_may_enter() {

@@ -379,7 +379,7 @@ fn those_that_are_too_many_hear_so_in_full() {
     // Those that were let in did not notice, and afterwards there is nothing to do.
     server.round(&mut few);
     server.idle(Duration::from_millis(50));
-    assert_eq!(server.echo.open, 8);
+    assert_eq!((server.echo.open, server.events.finishing()), (8, 0));
 }
 
 #[test]
@@ -418,6 +418,7 @@ fn of_too_many_that_never_end_the_oldest_is_cut() {
         client.read_exact(&mut [0; BUSY.len()]).unwrap();
         clients.push(client);
     }
+    assert_eq!(server.events.finishing(), 2);
     assert!(gone(&mut clients[0]), "the oldest");
     assert!(!gone(&mut clients[1]) && !gone(&mut clients[2]));
 }

@@ -103,6 +103,7 @@ fn starve() {
     let mut world = World::new(Probe::new());
     world.probe.accepts = CLIENTS;
     let port = world.listen("127.0.0.1");
+    let mut other = world.adopt(2);
     let spare: Vec<OwnedFd> = (0..FREE)
         .map(|_| rustix::io::dup(std::io::stderr()).unwrap())
         .collect();
@@ -130,6 +131,9 @@ fn starve() {
         let fault = world.probe.fault(wire);
         assert_fault(fault, FaultKind::Exhausted, &["too many open files"]);
     }
+    // Who is in is served meanwhile.
+    other.write_all(b"served").unwrap();
+    world.until("the other wire", |p| p.bytes(2) == b"served");
     let before = world.probe.turns;
     let at = world.events.now().after(Duration::from_millis(250));
     world.probe.deadline = Some(Deadline::new(at, "three pauses"));
