@@ -16,6 +16,7 @@ pub mod ids;
 pub mod io;
 pub mod limits;
 pub mod link;
+pub mod local;
 pub mod protocol;
 pub mod secret;
 

@@ -14,10 +14,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("link", &["codec", "protocol"]),
     ("gate", &["codec"]),
     ("bridge", &["codec", "protocol", "gateway", "gate"]),
+    ("local", &["codec", "protocol", "gate"]),
     ("embedded", &["codec", "gateway", "link"]),
     (
         "hub",
-        &["codec", "protocol", "gateway", "link", "gate", "bridge"],
+        &[
+            "codec", "protocol", "gateway", "link", "gate", "bridge", "local",
+        ],
     ),
     ("io", &["codec", "gateway", "link"]),
     ("config", &["gateway", "hub", "link"]),

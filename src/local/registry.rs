@@ -1,0 +1,286 @@
+//! What a server offers: tools, resources, resource templates and prompts.
+//!
+//! Definitions are raw JSON, checked once when they are added and given out as they are ever after. Lists
+//! come in the order of adding. The program is asked for nothing but what it added.
+
+use std::sync::Arc;
+
+use crate::codec::scan::Text;
+use crate::local::feature::TASKS_EXTENSION;
+use crate::local::offer::{
+    Item, OfPrompt, OfResource, OfTemplate, OfTool, Prompt, RegistryError, Resource, TaskSupport,
+    Template, Tool,
+};
+use crate::local::shelf::{Entry, Shelf};
+use crate::local::template;
+use crate::protocol::message::member;
+use crate::protocol::server::Changing;
+use crate::secret::Quoted;
+
+/// Everything a server offers.
+#[derive(Debug)]
+pub struct Registry {
+    pub(super) tools: Shelf<Item<OfTool>>,
+    pub(super) resources: Shelf<Item<OfResource>>,
+    pub(super) templates: Shelf<Item<OfTemplate>>,
+    pub(super) prompts: Shelf<Item<OfPrompt>>,
+    changing: Changing,
+    resource_updates: bool,
+    pub(super) completions: bool,
+    logging: bool,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Registry {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            tools: Shelf::new("tools"),
+            resources: Shelf::new("resources"),
+            templates: Shelf::new("resourceTemplates"),
+            prompts: Shelf::new("prompts"),
+            changing: Changing {
+                tools: false,
+                prompts: false,
+                resources: false,
+            },
+            resource_updates: false,
+            completions: false,
+            logging: false,
+        }
+    }
+
+    /// Declares which lists may change while the server runs.
+    pub const fn declare_changing(&mut self, changing: Changing) {
+        self.changing = changing;
+    }
+
+    /// Declares that clients may subscribe to resources.
+    pub const fn declare_resource_updates(&mut self) {
+        self.resource_updates = true;
+    }
+
+    /// Declares that arguments of prompts and templates can be completed; the program is asked.
+    pub const fn declare_completions(&mut self) {
+        self.completions = true;
+    }
+
+    /// Declares that tools send log messages.
+    pub const fn declare_logging(&mut self) {
+        self.logging = true;
+    }
+
+    /// Adds a tool at the end of the list.
+    ///
+    /// # Errors
+    /// A name that is taken or not 1 to 128 of `[A-Za-z0-9_.-]`; a raw member of the wrong kind.
+    pub fn add_tool(&mut self, tool: Tool) -> Result<(), RegistryError> {
+        const WHAT: &str = "tool";
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        let tool = tool.finish(WHAT, |name| {
+            (1..=128).contains(&name.len()) && name.bytes().all(legal)
+        })?;
+        add(&mut self.tools, WHAT, tool)
+    }
+
+    /// Adds a resource at the end of the list.
+    ///
+    /// # Errors
+    /// A URI that is taken or has no scheme; a raw member of the wrong kind.
+    pub fn add_resource(&mut self, resource: Resource) -> Result<(), RegistryError> {
+        const WHAT: &str = "resource";
+        add(
+            &mut self.resources,
+            WHAT,
+            resource.finish(WHAT, has_scheme)?,
+        )
+    }
+
+    /// Adds a resource template at the end of the list. Of several that match a URI the first one counts,
+    /// and a listed resource before all of them.
+    ///
+    /// # Errors
+    /// A template that is taken or not understood; a raw member of the wrong kind.
+    pub fn add_template(&mut self, template: Template) -> Result<(), RegistryError> {
+        const WHAT: &str = "resource template";
+        let template =
+            template.finish(WHAT, |name| has_scheme(name) && template::is_template(name))?;
+        add(&mut self.templates, WHAT, template)
+    }
+
+    /// Adds a prompt at the end of the list.
+    ///
+    /// # Errors
+    /// A name that is taken, empty or has control characters; a raw member of the wrong kind.
+    pub fn add_prompt(&mut self, prompt: Prompt) -> Result<(), RegistryError> {
+        const WHAT: &str = "prompt";
+        let prompt = prompt.close_arguments().finish(WHAT, |name| {
+            !name.is_empty() && !name.chars().any(char::is_control)
+        })?;
+        add(&mut self.prompts, WHAT, prompt)
+    }
+
+    /// Takes a tool away. Whether there was one.
+    pub fn remove_tool(&mut self, name: &str) -> bool {
+        self.tools.remove(name).is_some()
+    }
+
+    /// Takes a resource away. Whether there was one.
+    pub fn remove_resource(&mut self, uri: &str) -> bool {
+        self.resources.remove(uri).is_some()
+    }
+
+    /// Takes a resource template away. Whether there was one.
+    pub fn remove_template(&mut self, uri_template: &str) -> bool {
+        self.templates.remove(uri_template).is_some()
+    }
+
+    /// Takes a prompt away. Whether there was one.
+    pub fn remove_prompt(&mut self, name: &str) -> bool {
+        self.prompts.remove(name).is_some()
+    }
+
+    /// The definitions of the tools, raw objects, in order.
+    pub fn tool_definitions(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().map(Entry::json)
+    }
+
+    /// The input schema of one tool, a raw object.
+    #[must_use]
+    pub fn input_schema(&self, tool: &str) -> Option<&str> {
+        member(self.tools.find(tool)?.1.json(), "inputSchema")
+    }
+
+    /// What the server's capabilities have to say of this registry.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        let changing = self.changing;
+        let flag = |on: bool, name: &str| match on {
+            true => format!(r#""{name}":true"#),
+            false => String::new(),
+        };
+        let mut members = Vec::new();
+        if self.has_tools() {
+            let inner = flag(changing.tools, "listChanged");
+            members.push(format!(r#""tools":{{{inner}}}"#));
+        }
+        if self.has_resources() {
+            let mut inner = flag(self.resource_updates, "subscribe");
+            if self.resource_updates && changing.resources {
+                inner.push(',');
+            }
+            inner.push_str(&flag(changing.resources, "listChanged"));
+            members.push(format!(r#""resources":{{{inner}}}"#));
+        }
+        if self.has_prompts() {
+            let inner = flag(changing.prompts, "listChanged");
+            members.push(format!(r#""prompts":{{{inner}}}"#));
+        }
+        if self.completions {
+            members.push(r#""completions":{}"#.to_owned());
+        }
+        if self.logging {
+            members.push(r#""logging":{}"#.to_owned());
+        }
+        let legacy = members.join(",");
+        if self.has_tasks() {
+            members.push(format!(r#""extensions":{{"{TASKS_EXTENSION}":{{}}}}"#));
+        }
+        Capabilities {
+            legacy,
+            modern: members.join(","),
+            changing,
+            resource_updates: self.resource_updates,
+        }
+    }
+
+    pub(super) fn has_tools(&self) -> bool {
+        !self.tools.is_empty() || self.changing.tools
+    }
+
+    pub(super) fn has_resources(&self) -> bool {
+        let any = !self.resources.is_empty() || !self.templates.is_empty();
+        any || self.changing.resources || self.resource_updates
+    }
+
+    pub(super) fn has_prompts(&self) -> bool {
+        !self.prompts.is_empty() || self.changing.prompts
+    }
+
+    /// Whether some tool may go on as a task.
+    pub(super) fn has_tasks(&self) -> bool {
+        self.tools
+            .iter()
+            .any(|tool| tool.kind.tasks != TaskSupport::Never)
+    }
+
+    /// The first template that a URI matches.
+    pub(super) fn template_of(&self, uri: &str) -> Option<&Arc<str>> {
+        let mut names = self.templates.iter().map(|template| &template.name);
+        names.find(|name| template::match_template(name, uri).is_some())
+    }
+
+    /// Whether a raw `ref` of `completion/complete` names something of ours, and how it does not.
+    pub(super) fn knows_reference(&self, reference: &str) -> Result<(), String> {
+        let text = |name| Some(Text::of_value(member(reference, name)?)?.decode());
+        let kind = text("type").unwrap_or_default();
+        match (&*kind, text("name"), text("uri")) {
+            ("ref/prompt", Some(name), _) if self.prompts.find(&name).is_some() => Ok(()),
+            ("ref/prompt", Some(name), _) => Err(format!("Unknown prompt: {}", Quoted(&name))),
+            ("ref/resource", _, Some(uri))
+                if self.templates.find(&uri).is_some() || self.resources.find(&uri).is_some() =>
+            {
+                Ok(())
+            }
+            ("ref/resource", _, Some(uri)) => {
+                Err(format!("Unknown resource template: {}", Quoted(&uri)))
+            }
+            _ => Err(format!(
+                "params.ref must name a prompt or a resource template (found {})",
+                Quoted(reference)
+            )),
+        }
+    }
+}
+
+/// What goes into the server's capabilities, for [`ServerConfig`](crate::protocol::server::ServerConfig).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Members of `capabilities` of the handshake era, without braces; may be empty.
+    pub legacy: String,
+    /// The same for 2026-07-28.
+    pub modern: String,
+    /// Lists that may change.
+    pub changing: Changing,
+    /// Whether clients may subscribe to resources.
+    pub resource_updates: bool,
+}
+
+fn add<K>(
+    shelf: &mut Shelf<Item<K>>,
+    what: &'static str,
+    item: Item<K>,
+) -> Result<(), RegistryError> {
+    let added = shelf.add(item.name.clone(), item);
+    added.map_err(|item| RegistryError::Duplicate {
+        what,
+        name: item.name.to_string(),
+    })
+}
+
+/// Source: RFC 3986 §3.1.
+fn has_scheme(uri: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    uri.split_once(':').is_some_and(|(scheme, rest)| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(legal)
+            && !rest.is_empty()
+            && !uri.chars().any(|c| c.is_control() || c == ' ')
+    })
+}
