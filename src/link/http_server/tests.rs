@@ -70,9 +70,10 @@ impl Rig {
                 IoRequest::PauseReads(_, false) => "resume".to_owned(),
                 IoRequest::CloseWrite(_) => "close write".to_owned(),
                 IoRequest::Close(_) => "close".to_owned(),
-                other @ (IoRequest::Open(..) | IoRequest::Signal(..) | IoRequest::Append(_)) => {
-                    panic!("asked for {other:?}")
-                }
+                other @ (IoRequest::Open(..)
+                | IoRequest::Finish(_)
+                | IoRequest::Signal(..)
+                | IoRequest::Append(_)) => panic!("asked for {other:?}"),
             });
         }
         let due = self.connection.next_deadline();
