@@ -130,6 +130,8 @@ limits! {
     batch_messages_max, "batch_messages_max": usize = 64, "messages";
     /// Requests of one MCP client that may be open at once; the next one is refused as busy.
     requests_open_max, "requests_open_max": usize = 64, "requests";
+    /// Calls of all clients together that may be open at once; the next one is refused as busy.
+    calls_open_max, "calls_open_max": usize = 1_024, "calls";
     /// Listen streams (2026-07-28) of one client that may be open at once, beside its other requests.
     subscriptions_open_max, "subscriptions_open_max": usize = 16, "streams";
     /// Resources one client, or one listen stream, may be subscribed to.

@@ -14,7 +14,7 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::lines::{LineDecoder, LineEvent};
 use crate::codec::outbuf::OutBuf;
 use crate::embedded::{ApprovalKind, Post, Question, Role};
-use crate::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome};
+use crate::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome, ServerIdentity};
 use crate::ids::WireId;
 use crate::io::EventLoop;
 use crate::io::system::OsEntropy;
@@ -57,9 +57,10 @@ pub(super) fn run() -> CommandResult {
         .post_samples(events.now())
         .map_err(refused)?;
     let config = HubConfig {
-        gateway: to_embedded(&embedded, &limits, &mut entropy)?,
+        gateway: Some(to_embedded(&embedded, &limits, &mut entropy)?),
         limits: limits.clone(),
-        version: env!("CARGO_PKG_VERSION"),
+        identity: ServerIdentity::bridge(),
+        local: None,
         channel_mode: ChannelMode::Off,
         verbose: false,
         policy: HubPolicy::Open,
@@ -113,6 +114,8 @@ impl Stage {
                 HubEvent::Diagnostic(line) => report(&line, false),
                 HubEvent::GateAsked { .. }
                 | HubEvent::ListenFailed { .. }
+                | HubEvent::Local(_)
+                | HubEvent::LocalCancelled(_)
                 | HubEvent::StoreToken(_)
                 | HubEvent::ForgetToken => {}
             }

@@ -10,7 +10,7 @@ use crate::entropy::Entropy;
 use crate::gateway::endpoint::{Credentials, Endpoint, EndpointInputs};
 use crate::gateway::identity::{DeviceIdentity, PLATFORM};
 use crate::gateway::session::{RefusalKind, SessionConfig};
-use crate::hub::{GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome};
+use crate::hub::{GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome, ServerIdentity};
 use crate::io::EventLoop;
 use crate::io::identity_files::IdentityFiles;
 use crate::io::system::OsEntropy;
@@ -46,8 +46,9 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     };
     let config = HubConfig {
         limits: settings.limits,
-        version: env!("CARGO_PKG_VERSION"),
-        gateway,
+        identity: ServerIdentity::bridge(),
+        local: None,
+        gateway: Some(gateway),
         channel_mode: args.claude_channel_mode.0,
         verbose: args.verbose,
         policy: settings.hook.map_or(HubPolicy::Open, HubPolicy::Hook),
@@ -151,7 +152,10 @@ pub(super) fn attend(
             HubEvent::StoreToken(token) => keep(files.map(|files| files.store_token(&token))),
             HubEvent::ForgetToken => keep(files.map(IdentityFiles::forget_token)),
             // Held calls expire by themselves; nobody can be asked on stdin and stdout.
-            HubEvent::GateAsked { .. } | HubEvent::GatewayFrame { .. } => {}
+            HubEvent::GateAsked { .. }
+            | HubEvent::GatewayFrame { .. }
+            | HubEvent::Local(_)
+            | HubEvent::LocalCancelled(_) => {}
             HubEvent::ListenFailed { .. } => {
                 return Err(Failure::new(
                     Exit::Failed,

@@ -7,7 +7,7 @@ use crate::codec::json_text::write_string;
 use crate::codec::lines::LineEvent;
 use crate::codec::scan::{ScanLimits, scan};
 use crate::diagnostic::{Diagnostic, Level, Subject};
-use crate::ids::{PeerId, WireId};
+use crate::ids::{CallId, PeerId, WireId};
 use crate::link::stdio_host::StdioHost;
 use crate::link::{IoEvent, IoRequest};
 use crate::protocol::MessageSink;
@@ -58,6 +58,27 @@ impl Hub {
             return Some(speak(peer, link.sink()));
         }
         self.http.with_peer(now, id, None, speak)
+    }
+
+    /// Speaks to the client of a call about its request.
+    pub(super) fn of_call(
+        &mut self,
+        now: Now,
+        call: CallId,
+        speak: impl FnOnce(&mut ServerPeer, RequestKey, &mut dyn MessageSink),
+    ) {
+        if let Some(entry) = self.ledger.entry(call) {
+            self.with_peer(now, entry.peer, |peer, sink| speak(peer, entry.key, sink));
+        }
+    }
+
+    /// Every client there is.
+    pub(super) fn all_peers(&self) -> Vec<PeerId> {
+        self.lines
+            .keys()
+            .copied()
+            .chain(self.http.peer_ids())
+            .collect()
     }
 
     pub(super) fn respond(&mut self, now: Now, peer: PeerId, key: RequestKey, answer: Answer<'_>) {
@@ -244,10 +265,18 @@ impl Hub {
             minted = true;
             next
         };
-        let none = |_: &str| std::borrow::Cow::Borrowed(&[][..]);
-        let served = self
-            .http
-            .admit(now, exchange, &scanned, mint, none, &mut *self.entropy);
+        let local = self.local.as_ref();
+        let param_headers = |tool: &str| {
+            std::borrow::Cow::Borrowed(local.map_or(&[][..], |local| local.headers_of(tool)))
+        };
+        let served = self.http.admit(
+            now,
+            exchange,
+            &scanned,
+            mint,
+            param_headers,
+            &mut *self.entropy,
+        );
         if minted {
             self.next_peer = next.next();
         }

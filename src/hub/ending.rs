@@ -37,7 +37,12 @@ impl Hub {
             self.with_peer(now, id, |peer, sink| peer.end_subscriptions(sink));
         }
         self.http.begin_end(&mut self.io);
-        self.gateway.session.shutdown(now);
+        if let Some(gateway) = &mut self.gateway {
+            gateway.session.shutdown(now);
+        }
+        if let Some(local) = &mut self.local {
+            local.desk.close(now, &why);
+        }
     }
 
     /// A client that has ended its input waits for us to end: what has no answer by now gets an error, and
@@ -82,8 +87,12 @@ impl Hub {
             moved |= self.let_go_if_done(now, id, too_late);
         }
         if let (Some((outcome, _)), false) = (&self.ending, self.finished) {
-            let quiet =
-                self.lines.is_empty() && self.http.is_quiet() && !self.gateway.wire.is_open();
+            let quiet = self.lines.is_empty()
+                && self.http.is_quiet()
+                && !self
+                    .gateway
+                    .as_ref()
+                    .is_some_and(|gateway| gateway.wire.is_open());
             if quiet || too_late {
                 self.finished = true;
                 self.events.push_back(HubEvent::Finished(outcome.clone()));

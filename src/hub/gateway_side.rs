@@ -22,7 +22,9 @@ pub(super) struct GatewaySide {
 impl Hub {
     pub(super) fn step_gateway(&mut self, now: Now) -> bool {
         let mut moved = false;
-        let GatewaySide { session, wire, .. } = &mut self.gateway;
+        let Some(GatewaySide { session, wire, .. }) = &mut self.gateway else {
+            return false;
+        };
         while let Some(event) = wire.poll_event() {
             moved = true;
             if let (WireEvent::Text(text), true) = (&event, self.tap) {
@@ -34,46 +36,58 @@ impl Hub {
             }
             event.tell(session, now, &mut *self.entropy);
         }
-        while let Some(output) = self.gateway.session.poll() {
+        while let Some(output) = self
+            .gateway
+            .as_mut()
+            .and_then(|gateway| gateway.session.poll())
+        {
             moved = true;
             self.route_session_output(now, output);
         }
-        while let Some(request) = self.gateway.wire.poll_io() {
-            self.io.push_back(request);
+        if let Some(gateway) = &mut self.gateway {
+            while let Some(request) = gateway.wire.poll_io() {
+                self.io.push_back(request);
+            }
         }
         moved
     }
 
-    pub(super) fn route_session_output(&mut self, now: Now, output: SessionOutput) {
+    fn route_session_output(&mut self, now: Now, output: SessionOutput) {
+        let next_wire = self.next_wire;
+        let Some(gateway) = &mut self.gateway else {
+            return;
+        };
         match output {
             SessionOutput::Open => {
+                self.next_wire = next_wire.next();
                 self.wires.retain(|_, owner| *owner != Owner::Gateway);
-                let wire = self.mint_wire();
-                self.wires.insert(wire, Owner::Gateway);
-                self.gateway.wire.open(wire, &mut *self.entropy, now);
+                self.wires.insert(next_wire, Owner::Gateway);
+                gateway.wire.open(next_wire, &mut *self.entropy, now);
             }
             SessionOutput::Send(text) => {
+                let sent = gateway.wire.send_text(&text);
+                if sent.is_err() {
+                    gateway.wire.abort();
+                }
                 if self.tap {
-                    let text = text.clone();
                     self.events.push_back(HubEvent::GatewayFrame {
                         received: false,
                         text,
                     });
                 }
-                if let Err(full) = self.gateway.wire.send_text(&text) {
+                if let Err(full) = sent {
                     let message = format!("gateway is not reading: {full}");
                     self.diagnose(Diagnostic::new(Level::Warning, Subject::Gateway, message));
-                    self.gateway.wire.abort();
                 }
             }
-            SessionOutput::Close { code, reason } => self.gateway.wire.close(now, code, &reason),
-            SessionOutput::Abort => self.gateway.wire.abort(),
-            SessionOutput::HelloAccepted => self.gateway.wire.hello_accepted(),
+            SessionOutput::Close { code, reason } => gateway.wire.close(now, code, &reason),
+            SessionOutput::Abort => gateway.wire.abort(),
+            SessionOutput::HelloAccepted => gateway.wire.hello_accepted(),
             SessionOutput::Ready { first } => self.bridge.handle_ready(now, first),
             SessionOutput::Lost { why, .. } => self.bridge.handle_lost(now, &why),
             SessionOutput::Refused(refusal) => self.end(now, Outcome::Refused(refusal)),
             SessionOutput::Response { id, outcome } => {
-                if let Some(ticket) = self.gateway.tickets.remove(&id) {
+                if let Some(ticket) = gateway.tickets.remove(&id) {
                     self.bridge.handle_response(now, ticket, outcome);
                 }
             }

@@ -13,6 +13,10 @@ pub enum Place {
     Gate,
     /// The channel bridge runs it.
     Bridge,
+    /// The embedding program answers it.
+    Local,
+    /// The embedding program reads a resource for it.
+    Reading,
 }
 
 /// One call.

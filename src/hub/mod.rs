@@ -20,6 +20,7 @@ mod gateway_wire;
 mod hooks;
 mod http;
 pub mod ledger;
+mod local_side;
 mod route;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,8 +33,11 @@ use self::gateway_wire::GatewayWire;
 pub use self::http::HttpConfig;
 use self::http::HttpFront;
 use self::ledger::Ledger;
+pub use self::local_side::LocalConfig;
+use self::local_side::LocalSide;
 use crate::bridge::{Bridge, ChannelMode};
 use crate::clock::{Deadline, Now, Uptime};
+use crate::codec::json_text::write_string;
 use crate::codec::outbuf::OutBuf;
 use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::entropy::Entropy;
@@ -46,6 +50,7 @@ use crate::link::command::CommandRun;
 use crate::link::stdio_host::StdioHost;
 use crate::link::websocket::ConnectSpec;
 use crate::link::{ChildSpec, Driven, IoEvent, IoRequest};
+use crate::local::LocalRequest;
 use crate::protocol::server::{Changing, ServerConfig};
 
 /// What a hub is made of.
@@ -53,10 +58,12 @@ use crate::protocol::server::{Changing, ServerConfig};
 pub struct HubConfig {
     /// Every bound.
     pub limits: Limits,
-    /// Version in `serverInfo`.
-    pub version: &'static str,
-    /// The Gateway to bridge, and who we are to it.
-    pub gateway: GatewayConfig,
+    /// What clients are told about us.
+    pub identity: ServerIdentity,
+    /// The Gateway to bridge, and who we are to it; `None` for a hub without channel tools.
+    pub gateway: Option<GatewayConfig>,
+    /// What the embedding program offers itself.
+    pub local: Option<LocalConfig>,
     /// Whether conversations are announced to Claude as channel messages.
     pub channel_mode: ChannelMode,
     /// Say more on stderr.
@@ -67,6 +74,45 @@ pub struct HubConfig {
     pub http: HttpConfig,
     /// Whether [`HubEvent::GatewayFrame`] tells what crosses the Gateway wire. It holds credentials.
     pub tap: bool,
+}
+
+/// `serverInfo`, and guidance for models. Spec: 2025-11-25 schema (Implementation).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// Name for programs.
+    pub name: String,
+    /// Name for people.
+    pub title: Option<String>,
+    /// Version.
+    pub version: String,
+    /// How to use what is offered.
+    pub instructions: Option<String>,
+}
+
+impl ServerIdentity {
+    /// Who the bridge of an OpenClaw Gateway says it is: a drop-in keeps the name.
+    #[must_use]
+    pub fn bridge() -> Self {
+        Self {
+            name: "openclaw".to_owned(),
+            title: Some("drawspan".to_owned()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instructions: None,
+        }
+    }
+
+    fn as_json(&self) -> String {
+        let mut json = String::from(r#"{"name":"#);
+        write_string(&mut json, &self.name);
+        if let Some(title) = &self.title {
+            json.push_str(r#","title":"#);
+            write_string(&mut json, title);
+        }
+        json.push_str(r#","version":"#);
+        write_string(&mut json, &self.version);
+        json.push('}');
+        json
+    }
 }
 
 /// Where the Gateway is and how to introduce ourselves.
@@ -111,6 +157,10 @@ pub enum HubEvent {
         /// Text below it.
         description: String,
     },
+    /// A request for the embedding program: answer by [`Hub::resolve_local`].
+    Local(LocalRequest),
+    /// Nobody wants the answer of this call any more.
+    LocalCancelled(CallId),
     /// One line for the person who runs us.
     Diagnostic(Diagnostic),
     /// One frame crossed the Gateway wire; only with [`HubConfig::tap`].
@@ -174,7 +224,8 @@ pub struct Hub {
     dirty: Vec<PeerId>,
     /// Those of the line clients that will say no more.
     leaving: BTreeSet<PeerId>,
-    gateway: GatewaySide,
+    gateway: Option<GatewaySide>,
+    local: Option<LocalSide>,
     bridge: Bridge,
     gate: Gate,
     hooks: BTreeMap<CallId, CommandRun>,
@@ -200,8 +251,9 @@ impl Hub {
     pub fn new(config: HubConfig, entropy: Box<dyn Entropy>, now: Now) -> Self {
         let HubConfig {
             limits,
-            version,
+            identity,
             gateway,
+            local,
             channel_mode,
             verbose,
             policy,
@@ -213,7 +265,12 @@ impl Hub {
             HubPolicy::Hook(hook) => (Policy::Hook, Some(hook)),
             HubPolicy::Embedder => (Policy::Embedder, None),
         };
-        let server = Arc::new(server_config(version, channel_mode, &limits));
+        let server = Arc::new(server_config(
+            &identity,
+            gateway.is_some().then_some(channel_mode),
+            local.as_ref(),
+            &limits,
+        ));
         let mut hub = Self {
             http: HttpFront::new(http, server.clone(), &limits),
             server,
@@ -227,11 +284,12 @@ impl Hub {
             lines: BTreeMap::new(),
             dirty: Vec::new(),
             leaving: BTreeSet::new(),
-            gateway: GatewaySide {
+            gateway: gateway.map(|gateway| GatewaySide {
                 session: GatewaySession::new(gateway.session, now),
                 wire: GatewayWire::new(gateway.connect, &limits),
                 tickets: BTreeMap::new(),
-            },
+            }),
+            local: local.map(|config| LocalSide::new(config, &limits)),
             bridge: Bridge::new(&limits, channel_mode, verbose),
             gate: Gate::new(policy, &limits),
             hooks: BTreeMap::new(),
@@ -316,6 +374,7 @@ impl Hub {
             let moved = self.step_gateway(now)
                 | self.step_bridge(now)
                 | self.step_hooks(now)
+                | self.step_local(now)
                 | self.step_http(now);
             if !moved && !self.finish_if_done(now) {
                 self.collect_requests();
@@ -345,23 +404,61 @@ fn tool_list() -> String {
     json
 }
 
-fn server_config(version: &str, mode: ChannelMode, limits: &Limits) -> ServerConfig {
-    let channel = if mode.announces() {
-        r#""experimental":{"claude/channel":{},"claude/channel/permission":{}},"#
-    } else {
-        ""
+/// What peers say of the hub: channel tools with a Gateway, and what the embedding program offers.
+fn server_config(
+    identity: &ServerIdentity,
+    bridge: Option<ChannelMode>,
+    local: Option<&LocalConfig>,
+    limits: &Limits,
+) -> ServerConfig {
+    let mut legacy = Vec::new();
+    let mut modern = Vec::new();
+    let mut changing = Changing::default();
+    if let Some(mode) = bridge {
+        if mode.announces() {
+            legacy.push(
+                r#""experimental":{"claude/channel":{},"claude/channel/permission":{}}"#.to_owned(),
+            );
+        }
+        changing.tools = true;
+    }
+    let offered = local.map(|local| local.registry.capabilities());
+    if let Some(offered) = &offered {
+        legacy.push(offered.legacy.clone());
+        modern.push(offered.modern.clone());
+        changing.tools |= offered.changing.tools;
+        changing.prompts = offered.changing.prompts;
+        changing.resources = offered.changing.resources;
+    }
+    let declares = |members: &[String], name: &str| {
+        members
+            .iter()
+            .any(|members| members.contains(&format!("\"{name}\":")))
+    };
+    if bridge.is_some() {
+        for members in [&mut legacy, &mut modern] {
+            if !declares(members, "tools") {
+                members.push(r#""tools":{"listChanged":true}"#.to_owned());
+            }
+        }
+        if !declares(&legacy, "logging") {
+            legacy.push(r#""logging":{}"#.to_owned());
+        }
+    }
+    let object = |members: Vec<String>| {
+        let members: Vec<String> = members
+            .into_iter()
+            .filter(|members| !members.is_empty())
+            .collect();
+        format!("{{{}}}", members.join(","))
     };
     ServerConfig {
-        server_info: format!(r#"{{"name":"openclaw","title":"drawspan","version":"{version}"}}"#),
-        capabilities: format!(r#"{{{channel}"tools":{{"listChanged":true}},"logging":{{}}}}"#),
-        modern_capabilities: r#"{"tools":{"listChanged":true}}"#.to_owned(),
-        instructions: None,
-        resource_updates: false,
-        changing: Changing {
-            tools: true,
-            prompts: false,
-            resources: false,
-        },
+        server_info: identity.as_json(),
+        capabilities: object(legacy),
+        modern_capabilities: object(modern),
+        instructions: identity.instructions.clone(),
+        resource_updates: offered.is_some_and(|offered| offered.resource_updates),
+        changing,
         cache_ttl_ms: 300_000,
         limits: limits.clone(),
     }
@@ -372,7 +469,11 @@ impl Driven for Hub {
         match self.wires.get(&wire).copied() {
             Some(Owner::Lines(peer)) => self.handle_lines(now, peer, event),
             Some(Owner::Http) => self.handle_http(now, wire, event),
-            Some(Owner::Gateway) => self.gateway.wire.handle_io(now, event),
+            Some(Owner::Gateway) => {
+                if let Some(gateway) = &mut self.gateway {
+                    gateway.wire.handle_io(now, event);
+                }
+            }
             Some(Owner::Hook(call)) => {
                 if let Some(run) = self.hooks.get_mut(&call) {
                     run.handle_io(now, event);
@@ -402,8 +503,13 @@ impl Driven for Hub {
         for run in self.hooks.values_mut() {
             run.handle_timeout(now);
         }
-        self.gateway.wire.handle_timeout(now);
-        self.gateway.session.handle_timeout(now, &mut *self.entropy);
+        if let Some(gateway) = &mut self.gateway {
+            gateway.wire.handle_timeout(now);
+            gateway.session.handle_timeout(now, &mut *self.entropy);
+        }
+        if let Some(local) = &mut self.local {
+            local.desk.handle_timeout(now);
+        }
         self.bridge.handle_timeout(now);
         self.http.handle_timeout(now);
         self.hurry_ended_clients(now);
@@ -418,8 +524,15 @@ impl Driven for Hub {
         let fixed = [
             self.ending_deadline(),
             self.http.next_deadline(),
-            self.gateway.wire.next_deadline(),
-            self.gateway.session.next_deadline(),
+            self.gateway
+                .as_ref()
+                .and_then(|gateway| gateway.wire.next_deadline()),
+            self.gateway
+                .as_ref()
+                .and_then(|gateway| gateway.session.next_deadline()),
+            self.local
+                .as_ref()
+                .and_then(|local| local.desk.next_deadline()),
             self.bridge.next_deadline(),
             self.gate.next_deadline(),
         ];
@@ -434,7 +547,10 @@ impl Driven for Hub {
                 .get_mut(peer)
                 .map(|client| client.link.outgoing()),
             Owner::Http => self.http.outgoing(wire),
-            Owner::Gateway => self.gateway.wire.outgoing(wire),
+            Owner::Gateway => self
+                .gateway
+                .as_mut()
+                .and_then(|gateway| gateway.wire.outgoing(wire)),
             Owner::Hook(call) => self.hooks.get_mut(call).map(CommandRun::outgoing),
         }
     }

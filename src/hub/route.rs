@@ -1,6 +1,7 @@
 //! A request's way: from a client to the gate, from the gate to whoever runs the call, and back.
 
 use super::ledger::Place;
+use super::local_side::Facts;
 use super::{Hub, HubEvent, Owner};
 use crate::bridge::{Bridge, BridgeOutput};
 use crate::clock::Now;
@@ -9,7 +10,9 @@ use crate::ids::{CallId, PeerId};
 use crate::link::command::CommandRun;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{CallParams, ToolResult};
+use crate::protocol::revision::Revision;
 use crate::protocol::server::{Answer, RequestKey, ServerEvent, ServerRequest};
+use crate::secret::Quoted;
 
 impl Hub {
     pub(super) fn route_server_event(&mut self, now: Now, peer: PeerId, event: ServerEvent) {
@@ -24,63 +27,132 @@ impl Hub {
                     self.drop_call(call);
                 }
             }
-            // Nothing behind us asks clients anything yet.
-            ServerEvent::Answered { .. } => {}
+            ServerEvent::Answered { ask, outcome } => {
+                self.route_client_answer(now, peer, ask, outcome);
+            }
         }
     }
 
-    pub(super) fn route_request(&mut self, now: Now, peer: PeerId, request: ServerRequest) {
+    fn route_request(&mut self, now: Now, peer: PeerId, request: ServerRequest) {
         let ServerRequest {
             key,
             method,
             params,
+            revision,
             wants_progress,
-            ..
+            client_capabilities,
         } = request;
         match &*method {
-            "tools/list" => {
+            "tools/list" if self.gateway.is_some() => {
                 let tools = std::mem::take(&mut self.tools);
                 self.respond(now, peer, key, Answer::List(&tools));
                 self.tools = tools;
             }
             "tools/call" => match CallParams::read(params.as_deref()) {
-                Ok(call) => self.route_call(now, peer, key, &call, wants_progress),
+                Ok(CallParams { name, arguments }) => {
+                    let call = ToolCall {
+                        id: CallId::default(),
+                        tool: name.into_owned(),
+                        arguments: arguments.unwrap_or("{}").into(),
+                        server: "",
+                        caller: String::new(),
+                        wants_progress,
+                    };
+                    let facts = self.facts(
+                        now,
+                        peer,
+                        revision,
+                        wants_progress,
+                        client_capabilities,
+                        params,
+                    );
+                    self.route_call(now, peer, key, call, facts);
+                }
                 Err(error) => self.respond(now, peer, key, Answer::Error(&error)),
             },
-            other => self.respond(
-                now,
-                peer,
-                key,
-                Answer::Error(&RpcError::method_not_found(other)),
-            ),
+            method => {
+                let facts = self.facts(
+                    now,
+                    peer,
+                    revision,
+                    wants_progress,
+                    client_capabilities,
+                    params,
+                );
+                self.route_query(now, peer, key, method, facts);
+            }
         }
     }
 
-    pub(super) fn route_call(
+    /// What is known of a request beside its method.
+    fn facts(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        revision: Revision,
+        wants_progress: bool,
+        client_capabilities: Option<Box<str>>,
+        params: Option<Box<str>>,
+    ) -> Facts {
+        let client_capabilities = match client_capabilities {
+            Some(capabilities) => capabilities,
+            None => self
+                .with_peer(now, peer, |peer, _| {
+                    peer.client_capabilities().map(Box::from)
+                })
+                .flatten()
+                .unwrap_or_else(|| "{}".into()),
+        };
+        let principal = self.http.principal_of(peer).to_owned();
+        Facts {
+            revision,
+            principal,
+            client_capabilities,
+            wants_progress,
+            params,
+        }
+    }
+
+    fn route_call(
         &mut self,
         now: Now,
         peer: PeerId,
         key: RequestKey,
-        params: &CallParams<'_>,
-        wants_progress: bool,
+        mut call: ToolCall,
+        facts: Facts,
     ) {
-        if !Bridge::owns(&params.name) {
-            let result = ToolResult::error(&crate::bridge::not_found(&params.name));
-            return self.respond(now, peer, key, Answer::Result(result.as_json()));
-        }
-        if self.ending.is_some() {
-            let error = RpcError::new(ErrorCode::InternalError, "drawspan is shutting down");
+        let ours = self.is_bridged(&call.tool);
+        let local = self
+            .local
+            .as_ref()
+            .is_some_and(|local| local.desk.owns(&call.tool));
+        if !ours && !local {
+            // The channel tools keep OpenClaw's way of saying so. Spec: -32602 for everybody else.
+            if self.gateway.is_some() {
+                let result = ToolResult::error(&crate::bridge::not_found(&call.tool));
+                return self.respond(now, peer, key, Answer::Result(result.as_json()));
+            }
+            let text = format!("Unknown tool: {}", Quoted(&call.tool));
+            let error = RpcError::new(ErrorCode::InvalidParams, text);
             return self.respond(now, peer, key, Answer::Error(&error));
         }
-        let caller = self.with_peer(now, peer, |peer, _| peer.client_name().to_owned());
-        let call = ToolCall {
-            id: self.ledger.open(peer, key),
-            tool: params.name.clone().into_owned(),
-            arguments: params.arguments.unwrap_or("{}").into(),
-            server: "openclaw",
-            caller: caller.unwrap_or_default(),
-            wants_progress,
-        };
+        let limit = self.limits.calls_open_max;
+        if self.ending.is_some() || self.ledger.len() >= limit {
+            let text = match &self.ending {
+                Some(_) => "drawspan is shutting down".to_owned(),
+                None => format!("busy: {limit} calls are open, limit {limit}"),
+            };
+            let error = RpcError::new(ErrorCode::InternalError, text);
+            return self.respond(now, peer, key, Answer::Error(&error));
+        }
+        call.id = self.ledger.open(peer, key);
+        call.server = if ours { "openclaw" } else { "local" };
+        call.caller = self
+            .with_peer(now, peer, |peer, _| peer.client_name().to_owned())
+            .unwrap_or_default();
+        if let (false, Some(local)) = (ours, &mut self.local) {
+            local.remember(call.id, facts);
+        }
         let passage = self.gate.admit(call);
         self.route_passage(now, passage);
     }
@@ -88,6 +160,10 @@ impl Hub {
     pub(super) fn route_passage(&mut self, now: Now, passage: Passage) {
         match passage {
             Passage::Open(gated) => {
+                if let (false, Some(local)) = (self.is_bridged(gated.tool()), &mut self.local) {
+                    self.ledger.moved(gated.id(), Place::Local);
+                    return local.call(now, &gated);
+                }
                 self.ledger.moved(gated.id(), Place::Bridge);
                 self.bridge.call(now, gated, &mut *self.entropy);
             }
@@ -113,6 +189,10 @@ impl Hub {
         }
     }
 
+    fn is_bridged(&self, tool: &str) -> bool {
+        self.gateway.is_some() && Bridge::owns(tool)
+    }
+
     /// Nobody wants the answer of a call any more.
     pub(super) fn drop_call(&mut self, call: CallId) {
         if let Some(entry) = self.ledger.close(call) {
@@ -121,12 +201,16 @@ impl Hub {
     }
 
     pub(super) fn stop_work(&mut self, call: CallId, place: Place) {
+        if let Some(local) = &mut self.local {
+            local.cancel(call);
+        }
         match place {
             Place::Gate => {
                 self.gate.cancel(call);
                 self.drop_hook(call);
             }
             Place::Bridge => self.bridge.cancel(call),
+            Place::Local | Place::Reading => {}
         }
     }
 
@@ -141,8 +225,10 @@ impl Hub {
                     method,
                     params,
                 } => {
-                    let id = self.gateway.session.request(now, method, &params);
-                    self.gateway.tickets.insert(id, ticket);
+                    if let Some(gateway) = &mut self.gateway {
+                        let id = gateway.session.request(now, method, &params);
+                        gateway.tickets.insert(id, ticket);
+                    }
                 }
                 BridgeOutput::Notify { method, params } => self.notify_all(now, method, &params),
                 BridgeOutput::Progress {

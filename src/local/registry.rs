@@ -151,6 +151,11 @@ impl Registry {
         self.tools.iter().map(Entry::json)
     }
 
+    /// The names of the tools, in alphabetical order.
+    pub fn tool_names(&self) -> impl Iterator<Item = &str> {
+        self.tools.names()
+    }
+
     /// The input schema of one tool, a raw object.
     #[must_use]
     pub fn input_schema(&self, tool: &str) -> Option<&str> {

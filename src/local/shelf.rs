@@ -44,6 +44,11 @@ impl<T: Entry> Shelf<T> {
         }
     }
 
+    /// The names, in alphabetical order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(|name| &**name)
+    }
+
     /// Adds an entry behind all others; gives it back when the name is taken.
     pub(super) fn add(&mut self, name: Arc<str>, entry: T) -> Result<(), T> {
         if self.by_name.contains_key(&name) {

@@ -20,7 +20,9 @@ use drawspan::gate::Verdict;
 use drawspan::gateway::endpoint::Credentials;
 use drawspan::gateway::identity::{DeviceIdentity, StoredToken};
 use drawspan::gateway::session::SessionConfig;
-use drawspan::hub::{GatewayConfig, HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome};
+use drawspan::hub::{
+    GatewayConfig, HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome, ServerIdentity,
+};
 use drawspan::ids::{CallId, WireId};
 use drawspan::limits::Limits;
 use drawspan::link::http_rules::AccessRules;
@@ -180,8 +182,9 @@ impl World {
             unix_ms: EPOCH_MS,
         };
         let config = HubConfig {
-            version: "0.0.0-test",
-            gateway: GatewayConfig {
+            identity: ServerIdentity::bridge(),
+            local: None,
+            gateway: Some(GatewayConfig {
                 connect: ConnectSpec {
                     host: "127.0.0.1".to_owned(),
                     port: 18_789,
@@ -205,7 +208,7 @@ impl World {
                     platform: "linux",
                     limits: setup.limits.clone(),
                 },
-            },
+            }),
             channel_mode: setup.mode,
             verbose: setup.verbose,
             policy: setup.policy,
@@ -432,6 +435,8 @@ impl World {
                 HubEvent::GateAsked { .. }
                 | HubEvent::GatewayFrame { .. }
                 | HubEvent::ListenFailed { .. }
+                | HubEvent::Local(_)
+                | HubEvent::LocalCancelled(_)
                 | HubEvent::StoreToken(_)
                 | HubEvent::ForgetToken => {
                     self.hub_events.push_back(event);

@@ -253,6 +253,8 @@ impl Player {
             | HubEvent::Diagnostic(_)
             | HubEvent::GatewayFrame { .. }
             | HubEvent::ListenFailed { .. }
+            | HubEvent::Local(_)
+            | HubEvent::LocalCancelled(_)
             | HubEvent::Finished(_) => None,
         });
         let (at, kept) = found?;
@@ -278,7 +280,9 @@ impl Player {
             | HubEvent::Diagnostic(_)
             | HubEvent::Finished(_)
             | HubEvent::GatewayFrame { .. }
-            | HubEvent::ListenFailed { .. } => None,
+            | HubEvent::ListenFailed { .. }
+            | HubEvent::Local(_)
+            | HubEvent::LocalCancelled(_) => None,
         });
         let (at, call, asked) = found?;
         self.world.hub_events.remove(at);

@@ -93,6 +93,7 @@ pub(super) struct Exchange {
 pub(super) struct HttpPeer {
     pub(super) peer: ServerPeer,
     pub(super) kind: PeerKind,
+    pub(super) principal: Principal,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -343,15 +344,33 @@ impl HttpFront {
         speak: impl FnOnce(&mut ServerPeer, &mut dyn MessageSink) -> R,
     ) -> Option<R> {
         // The peer is taken out, for its sink is the rest of the front.
-        let HttpPeer { mut peer, kind } = self.peers.remove(&id)?;
+        let HttpPeer {
+            mut peer,
+            kind,
+            principal,
+        } = self.peers.remove(&id)?;
         let mut sink = HttpSink::new(self, now, id, &kind, reply);
         let spoken = speak(&mut peer, &mut sink);
-        self.peers.insert(id, HttpPeer { peer, kind });
+        self.peers.insert(
+            id,
+            HttpPeer {
+                peer,
+                kind,
+                principal,
+            },
+        );
         Some(spoken)
     }
 
     pub(in crate::hub) fn peer_mut(&mut self, id: PeerId) -> Option<&mut ServerPeer> {
         self.peers.get_mut(&id).map(|http| &mut http.peer)
+    }
+
+    /// Whose requests a peer serves; a client on a line has no name but itself.
+    pub(in crate::hub) fn principal_of(&self, id: PeerId) -> &str {
+        self.peers
+            .get(&id)
+            .map_or("", |http| http.principal.as_str())
     }
 
     /// The peers that hear notifications of a session.

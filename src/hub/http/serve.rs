@@ -211,6 +211,7 @@ impl HttpFront {
             HttpPeer {
                 peer,
                 kind: PeerKind::Stateless,
+                principal,
             },
         );
         self.stateless.insert(principal, id);
@@ -236,6 +237,7 @@ impl HttpFront {
             HttpPeer {
                 peer,
                 kind: PeerKind::Session(session),
+                principal: open.principal,
             },
         );
         Ok(id)
@@ -398,6 +400,7 @@ impl HttpFront {
             HttpPeer {
                 peer,
                 kind: PeerKind::Legacy(exchange),
+                principal,
             },
         );
         let Some(connection) = self.connections.get_mut(&exchange.wire) else {

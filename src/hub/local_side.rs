@@ -1,0 +1,297 @@
+//! The side of local tools: what the embedding program answers itself, by polling.
+
+use std::collections::BTreeMap;
+
+use super::ledger::Place;
+use super::{Hub, HubEvent};
+use crate::clock::Now;
+use crate::gate::GatedCall;
+use crate::ids::{CallId, PeerId};
+use crate::link::http_rules::{ParamHeader, param_headers};
+use crate::local::{CallFacts, Local, LocalAnswer, LocalOutput, LocalReply, Registry};
+use crate::protocol::error::{ErrorCode, RpcError};
+use crate::protocol::revision::Revision;
+use crate::protocol::server::{Answer, AskKey, RequestKey};
+
+/// What the embedding program offers.
+#[derive(Debug)]
+pub struct LocalConfig {
+    /// Tools, resources, prompts.
+    pub registry: Registry,
+    /// Seals the states of requests that take several rounds. Instances that share it can serve each
+    /// other's rounds. Unit: 32 random bytes.
+    pub state_key: [u8; 32],
+}
+
+/// See the module page.
+#[derive(Debug)]
+pub(super) struct LocalSide {
+    pub(super) desk: Local,
+    /// What is known of each call that the gate or the desk has.
+    facts: BTreeMap<CallId, Facts>,
+    /// Which question of which call each request to a client is.
+    asked: BTreeMap<(PeerId, AskKey), (CallId, String)>,
+    /// Headers that repeat arguments, by tool.
+    param_headers: BTreeMap<String, Vec<ParamHeader>>,
+}
+
+/// What the hub knows of a request beside its method.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) revision: Revision,
+    pub(super) principal: String,
+    pub(super) client_capabilities: Box<str>,
+    pub(super) wants_progress: bool,
+    pub(super) params: Option<Box<str>>,
+}
+
+impl Facts {
+    fn borrowed(&self) -> CallFacts<'_> {
+        CallFacts {
+            revision: self.revision,
+            principal: &self.principal,
+            client_capabilities: &self.client_capabilities,
+            wants_progress: self.wants_progress,
+            params: self.params.as_deref(),
+        }
+    }
+}
+
+impl LocalSide {
+    pub(super) fn new(config: LocalConfig, limits: &crate::limits::Limits) -> Self {
+        let LocalConfig {
+            registry,
+            state_key,
+        } = config;
+        let mut side = Self {
+            desk: Local::new(registry, state_key, limits),
+            facts: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            param_headers: BTreeMap::new(),
+        };
+        side.read_headers();
+        side
+    }
+
+    /// Which headers the tools have; after a change of the registry.
+    pub(super) fn read_headers(&mut self) {
+        let tools = self
+            .desk
+            .registry()
+            .tool_names()
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        self.param_headers.clear();
+        for tool in tools {
+            let schema = self.desk.registry().input_schema(&tool).unwrap_or("{}");
+            // A tool whose headers make no sense has none; its clients leave it out.
+            let headers = param_headers(schema).unwrap_or_default();
+            if !headers.is_empty() {
+                self.param_headers.insert(tool, headers);
+            }
+        }
+    }
+
+    pub(super) fn headers_of(&self, tool: &str) -> &[ParamHeader] {
+        self.param_headers.get(tool).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn remember(&mut self, call: CallId, facts: Facts) {
+        self.facts.insert(call, facts);
+    }
+
+    pub(super) fn cancel(&mut self, call: CallId) {
+        self.facts.remove(&call);
+        self.asked.retain(|_, (of, _)| *of != call);
+        self.desk.cancel(call);
+    }
+
+    /// A call has passed the gate.
+    pub(super) fn call(&mut self, now: Now, gated: &GatedCall) {
+        if let Some(facts) = self.facts.get(&gated.id()) {
+            self.desk.call(now, gated, facts.borrowed());
+        }
+    }
+
+    pub(super) fn query(&mut self, now: Now, call: CallId, method: &str, facts: Facts) {
+        self.desk.query(now, call, method, facts.borrowed());
+        self.facts.insert(call, facts);
+    }
+}
+
+impl Hub {
+    /// Answers a [`HubEvent::Local`]. A call that is gone is ignored.
+    pub fn resolve_local(&mut self, now: Now, call: CallId, reply: LocalReply) {
+        if let Some(local) = &mut self.local {
+            local.desk.resolve(now, call, reply, &mut *self.entropy);
+        }
+        self.settle(now);
+    }
+
+    /// Does something with the desk of local tools: progress, log messages, changes of a list. `None`
+    /// without one.
+    pub fn with_local<R>(&mut self, now: Now, work: impl FnOnce(&mut Local) -> R) -> Option<R> {
+        let local = self.local.as_mut()?;
+        let done = work(&mut local.desk);
+        local.read_headers();
+        self.settle(now);
+        Some(done)
+    }
+
+    /// A request that is no tool call.
+    pub(super) fn route_query(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        key: RequestKey,
+        method: &str,
+        facts: Facts,
+    ) {
+        let Some(local) = &mut self.local else {
+            let error = RpcError::method_not_found(method);
+            return self.respond(now, peer, key, Answer::Error(&error));
+        };
+        if method.ends_with("/list") {
+            let page = local.desk.list(method, facts.params.as_deref());
+            let page = page.map(std::borrow::Cow::into_owned);
+            return match page {
+                Ok(page) => self.respond(now, peer, key, Answer::List(&page)),
+                Err(error) => self.respond(now, peer, key, Answer::Error(&error)),
+            };
+        }
+        let call = self.ledger.open(peer, key);
+        self.ledger.moved(
+            call,
+            if method == "resources/read" {
+                Place::Reading
+            } else {
+                Place::Local
+            },
+        );
+        local.query(now, call, method, facts);
+    }
+
+    /// A client of the handshake era has answered a question.
+    pub(super) fn route_client_answer(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        ask: AskKey,
+        outcome: Result<Box<str>, Box<str>>,
+    ) {
+        let Some(local) = &mut self.local else { return };
+        if let Some((call, key)) = local.asked.remove(&(peer, ask)) {
+            local.desk.handle_answer(now, call, &key, outcome);
+        }
+    }
+
+    pub(super) fn step_local(&mut self, now: Now) -> bool {
+        let mut moved = false;
+        while let Some(output) = self.local.as_mut().and_then(|local| local.desk.poll()) {
+            moved = true;
+            self.route_local_output(now, output);
+        }
+        moved
+    }
+
+    fn route_local_output(&mut self, now: Now, output: LocalOutput) {
+        match output {
+            LocalOutput::Ask(request) => self.events.push_back(HubEvent::Local(request)),
+            LocalOutput::Cancelled(call) => self.events.push_back(HubEvent::LocalCancelled(call)),
+            LocalOutput::AskClient {
+                call,
+                key,
+                method,
+                params,
+            } => {
+                let entry = self.ledger.entry(call);
+                let ask = entry.and_then(|entry| {
+                    self.with_peer(now, entry.peer, |peer, sink| {
+                        peer.ask(entry.key, method, &params, sink)
+                    })
+                    .flatten()
+                    .map(|ask| (entry.peer, ask))
+                });
+                let Some(local) = &mut self.local else { return };
+                match ask {
+                    Some(ask) => {
+                        local.asked.insert(ask, (call, key));
+                    }
+                    None => {
+                        let error =
+                            RpcError::new(ErrorCode::InternalError, "the client cannot be asked");
+                        let error = format!(
+                            r#"{{"code":{},"message":"{}"}}"#,
+                            error.code.number(),
+                            error.message
+                        );
+                        local.desk.handle_answer(now, call, &key, Err(error.into()));
+                    }
+                }
+            }
+            LocalOutput::Answer { call, answer } => self.answer_local(now, call, &answer),
+            LocalOutput::Progress {
+                call,
+                progress,
+                total,
+                message,
+            } => {
+                self.of_call(now, call, |peer, key, sink| {
+                    peer.progress(key, progress, total, &message, sink)
+                });
+            }
+            LocalOutput::Log {
+                call,
+                level,
+                logger,
+                data,
+            } => {
+                self.of_call(now, call, |peer, key, sink| {
+                    peer.log_for(key, level, &logger, &data, sink)
+                });
+            }
+            LocalOutput::CloseStream { call } => {
+                if let Some(entry) = self.ledger.entry(call) {
+                    self.http.release_stream(now, entry.peer, entry.key);
+                }
+            }
+            LocalOutput::NotifyClient {
+                call,
+                method,
+                params,
+            } => {
+                self.of_call(now, call, |peer, _, sink| peer.notify(method, params, sink));
+            }
+            LocalOutput::ListChanged(list) => {
+                for id in self.all_peers() {
+                    self.with_peer(now, id, |peer, sink| peer.list_changed(list, sink));
+                }
+            }
+            LocalOutput::ResourceUpdated(uri) => {
+                for id in self.all_peers() {
+                    self.with_peer(now, id, |peer, sink| peer.resource_updated(&uri, sink));
+                }
+            }
+            // Tasks are polled; nobody can subscribe to them yet.
+            LocalOutput::TaskChanged { .. } => {}
+        }
+    }
+
+    fn answer_local(&mut self, now: Now, call: CallId, answer: &LocalAnswer) {
+        if let Some(local) = &mut self.local {
+            local.facts.remove(&call);
+            local.asked.retain(|_, (of, _)| *of != call);
+        }
+        let Some(entry) = self.ledger.close(call) else {
+            return;
+        };
+        let answer = match answer {
+            // What was read may be kept for a while, like lists.
+            LocalAnswer::Result(result) if entry.place == Place::Reading => Answer::List(result),
+            LocalAnswer::Result(result) => Answer::Result(result),
+            LocalAnswer::Typed(kind, result) => Answer::Typed(kind, result),
+            LocalAnswer::Error(error) => Answer::Error(error),
+        };
+        self.respond(now, entry.peer, entry.key, answer);
+    }
+}
