@@ -58,6 +58,8 @@ pub struct Setup {
     /// What the Gateway gave this device earlier.
     pub stored_token: Option<&'static str>,
     pub verbose: bool,
+    /// Whether [`World::turns`] are kept, the frames of the Gateway wire among them.
+    pub record: bool,
 }
 
 impl Default for Setup {
@@ -73,6 +75,7 @@ impl Default for Setup {
             password: None,
             stored_token: None,
             verbose: false,
+            record: false,
         }
     }
 }
@@ -81,7 +84,7 @@ fn secret(text: &str) -> Secret<String> {
     Secret::new(text.to_owned())
 }
 
-/// One direction of a wire: chunks under way, with the moment of their arrival.
+/// One direction of a wire: chunks under way, with the moment of their arrival. An empty chunk is its end.
 #[derive(Default)]
 struct Pipe {
     chunks: VecDeque<(Uptime, Vec<u8>)>,
@@ -102,6 +105,16 @@ impl Pipe {
             self.chunks.push_back((at, rest[..size].to_vec()));
             rest = &rest[size..];
         }
+    }
+
+    /// Ends the direction, behind everything that is under way.
+    fn end(&mut self, now: Now) {
+        let at = now.up.max(self.last_at);
+        self.chunks.push_back((at, Vec::new()));
+    }
+
+    fn len(&self) -> usize {
+        self.chunks.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 
     fn receive(&mut self, now: Now) -> Option<Vec<u8>> {
@@ -134,6 +147,47 @@ struct Far {
     hub_ends: bool,
     /// The same for the far end's direction.
     far_ends: bool,
+    /// Whether the far end hears nothing: the upgrade request is not answered.
+    deaf: bool,
+}
+
+/// How connections to the Gateway are met while it is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// They are accepted and upgraded.
+    Open,
+    /// They are accepted, and then nothing is said.
+    Deaf,
+    /// Nobody answers.
+    Silent,
+}
+
+/// What a turn of the hub began with.
+#[derive(Debug)]
+pub enum Input {
+    /// Bytes from the client.
+    ClientBytes(Vec<u8>),
+    /// The client has ended its input.
+    ClientEnd,
+    /// The client takes no more.
+    ClientGone,
+    /// Anything else: the Gateway, a child, time, a person.
+    Other,
+}
+
+/// One input of the hub, and what it wrote before the next one. In order, they are all that happened.
+#[derive(Debug)]
+pub struct Turn {
+    pub at: Uptime,
+    pub input: Input,
+    /// What it wrote for the client.
+    pub wrote: Vec<u8>,
+    /// Bytes that waited for the client before it.
+    pub backlog_before: usize,
+    /// Frames on the Gateway wire; true for those that came from there.
+    pub frames: Vec<(bool, String)>,
+    /// How often the hub had tried to connect.
+    pub connects: usize,
 }
 
 /// What a child does: given how it was started and what it read, what it prints and how it ends. `None` is
@@ -173,6 +227,20 @@ pub struct World {
     pub signals: usize,
     /// The most bytes that ever waited to leave towards the client.
     pub client_backlog_max: usize,
+    /// The same towards the Gateway.
+    pub gateway_backlog_max: usize,
+    /// Every turn of the hub nobody has looked at yet, with [`Setup::record`].
+    pub turns: VecDeque<Turn>,
+    record: bool,
+    /// Bytes that wait for the client and stand in a turn already.
+    client_backlog: usize,
+    /// How connections are met while the Gateway is up.
+    pub gateway_door: Door,
+    /// Bytes the Gateway may still take; `None` is all.
+    pub gateway_appetite: Option<usize>,
+    /// The longest time that a child takes.
+    pub child_delay_ms: u64,
+    child_ends: VecDeque<(Uptime, WireId, String, ExitReport)>,
 }
 
 impl World {
@@ -215,7 +283,7 @@ impl World {
             http: HttpConfig {
                 rules: AccessRules::loopback(),
             },
-            tap: false,
+            tap: setup.record,
             limits: setup.limits,
         };
         let entropy: Box<dyn Entropy> = Box::new(Seeded::new(setup.seed));
@@ -242,6 +310,14 @@ impl World {
             children: Vec::new(),
             signals: 0,
             client_backlog_max: 0,
+            gateway_backlog_max: 0,
+            turns: VecDeque::new(),
+            record: setup.record,
+            client_backlog: 0,
+            gateway_door: Door::Open,
+            gateway_appetite: None,
+            child_delay_ms: 0,
+            child_ends: VecDeque::new(),
         };
         world.hub.serve_stdio(now);
         world.settle();
@@ -265,13 +341,24 @@ impl World {
         self.settle();
     }
 
+    /// The client ends its input, behind everything that is under way.
+    pub fn client_will_end(&mut self) {
+        self.to_hub.end(self.now);
+        self.settle();
+    }
+
+    /// Bytes of the client that are under way.
+    pub fn client_bytes_under_way(&self) -> usize {
+        self.to_hub.len()
+    }
+
     /// The client ends its input; bytes under way arrive before that.
     pub fn client_ends(&mut self) {
         while let (Some(at), false) = (self.to_hub.next(), self.client_paused) {
             self.move_to(at);
         }
         if let Some(wire) = self.client_wire {
-            self.hub.handle_io(self.now, wire, IoEvent::Eof);
+            self.tell(wire, IoEvent::Eof);
         }
         self.settle();
     }
@@ -279,7 +366,26 @@ impl World {
     /// The client goes away: nothing is read any more.
     pub fn client_vanishes(&mut self) {
         if let Some(wire) = self.client_wire {
-            self.hub.handle_io(self.now, wire, IoEvent::WriteClosed);
+            self.tell(wire, IoEvent::WriteClosed);
+        }
+        self.settle();
+    }
+
+    /// The client's wire breaks, in both directions.
+    pub fn client_breaks(&mut self) {
+        if let Some(wire) = self.client_wire {
+            let message = "connection reset by peer".to_owned();
+            let kind = FaultKind::Broken;
+            self.tell(wire, IoEvent::Failed(IoFault { kind, message }));
+            self.client_wire = None;
+        }
+        self.settle();
+    }
+
+    /// The Gateway's end sends no more and says nothing of it.
+    pub fn gateway_ends(&mut self) {
+        if let Some(far) = &mut self.far {
+            far.far_ends = true;
         }
         self.settle();
     }
@@ -287,6 +393,14 @@ impl World {
     /// A person decides about a call that the hub asked about.
     pub fn person_answers(&mut self, call: CallId, verdict: Verdict) {
         self.hub.resolve_gate(self.now, call, verdict);
+        self.look(Input::Other);
+        self.settle();
+    }
+
+    /// The program wants to end.
+    pub fn shut_down(&mut self) {
+        self.hub.shutdown(self.now);
+        self.look(Input::Other);
         self.settle();
     }
 
@@ -322,10 +436,43 @@ impl World {
 
     /// The Gateway closes the connection.
     pub fn gateway_closes(&mut self, code: u16, reason: &str) {
+        self.gateway_closes_with(Some(code), reason);
+    }
+
+    /// The same, perhaps without a code.
+    pub fn gateway_closes_with(&mut self, code: Option<u16>, reason: &str) {
         if let Some(far) = &mut self.far {
-            far.link.close(self.now, Some(code), reason);
+            far.link.close(self.now, code, reason);
         }
         self.settle();
+    }
+
+    /// Of the bytes under way from the Gateway this many arrive, then the connection is cut.
+    pub fn gateway_cut_after(&mut self, bytes: usize) {
+        let mut left = bytes;
+        while let Some(far) = self.far.as_mut().filter(|_| left > 0) {
+            let Some((_, mut chunk)) = far.to_hub.chunks.pop_front() else {
+                break;
+            };
+            chunk.truncate(left);
+            left -= chunk.len();
+            let wire = far.wire;
+            if !chunk.is_empty() {
+                self.tell(wire, IoEvent::Bytes(&chunk));
+                self.drain_hub();
+            }
+        }
+        self.gateway_cut();
+    }
+
+    /// Bytes under way from the Gateway.
+    pub fn gateway_bytes_under_way(&self) -> usize {
+        self.far.as_ref().map_or(0, |far| far.to_hub.len())
+    }
+
+    /// How bytes travel from now on.
+    pub fn set_travel(&mut self, travel: Travel) {
+        self.travel = travel;
     }
 
     /// The connection to the Gateway is cut, without a word.
@@ -336,8 +483,7 @@ impl World {
                 kind: FaultKind::Broken,
                 message,
             };
-            self.hub
-                .handle_io(self.now, far.wire, IoEvent::Failed(fault));
+            self.tell(far.wire, IoEvent::Failed(fault));
         }
         self.settle();
     }
@@ -351,6 +497,13 @@ impl World {
         self.settle();
     }
 
+    /// The machine sleeps: time passes and nothing happens, then bytes are told before any deadline.
+    pub fn stall(&mut self, ms: u64) {
+        self.now = self.at(self.now.after(Duration::from_millis(ms)));
+        self.settle();
+        self.move_to(self.now.up);
+    }
+
     /// Time passes; everything that is due happens, in order.
     pub fn advance(&mut self, ms: u64) {
         self.advance_to(self.now.up.as_millis() + ms);
@@ -358,7 +511,11 @@ impl World {
 
     /// Time passes until `ms` after the start.
     pub fn advance_to(&mut self, ms: u64) {
-        let end = Uptime::from_millis(ms);
+        self.advance_to_moment(Uptime::from_millis(ms));
+    }
+
+    /// Time passes until this moment.
+    pub fn advance_to_moment(&mut self, end: Uptime) {
         while let Some(next) = self.next_moment().filter(|next| *next <= end) {
             self.move_to(next);
         }
@@ -368,8 +525,10 @@ impl World {
     /// The next moment at which something happens by itself.
     pub fn next_moment(&self) -> Option<Uptime> {
         let hub = self.hub.next_deadline().map(|deadline| deadline.at);
-        let to_hub = self.to_hub.next().filter(|_| !self.client_paused);
-        let mut moments = vec![hub, to_hub, self.from_hub.next()];
+        let hears = self.client_wire.is_some() && !self.client_paused;
+        let to_hub = self.to_hub.next().filter(|_| hears);
+        let child = self.child_ends.iter().map(|(at, ..)| *at).min();
+        let mut moments = vec![hub, to_hub, self.from_hub.next(), child];
         if let Some(far) = &self.far {
             let deadline = far.link.next_deadline().map(|deadline| deadline.at);
             moments.extend([far.to_hub.next(), far.from_hub.next(), deadline]);
@@ -381,21 +540,25 @@ impl World {
             .map(|at| at.max(self.now.up))
     }
 
+    /// Both clocks at this moment, which is not in the past.
+    fn at(&self, up: Uptime) -> Now {
+        // Whole milliseconds of both clocks pass together, however finely time is cut.
+        let passed = up.as_millis() - self.now.up.as_millis();
+        let passed = i64::try_from(passed).expect("short tests");
+        let unix_ms = self.now.unix_ms + passed;
+        Now { up, unix_ms }
+    }
+
     fn move_to(&mut self, at: Uptime) {
         let at = at.max(self.now.up);
-        // Whole milliseconds of both clocks pass together, however finely time is cut.
-        let passed = at.as_millis() - self.now.up.as_millis();
-        let passed = i64::try_from(passed).expect("short tests");
-        self.now = Now {
-            up: at,
-            unix_ms: self.now.unix_ms + passed,
-        };
+        self.now = self.at(at);
         if self
             .hub
             .next_deadline()
             .is_some_and(|deadline| deadline.at <= at)
         {
             self.hub.handle_timeout(self.now);
+            self.look(Input::Other);
         }
         if let Some(far) = &mut self.far {
             far.link.handle_timeout(self.now);
@@ -411,7 +574,8 @@ impl World {
     /// Moves bytes until nothing moves at this moment.
     pub fn settle(&mut self) {
         for _ in 0..1_000_000 {
-            if !(self.drain_hub() | self.carry_client() | self.carry_gateway()) {
+            let moved = self.drain_hub() | self.carry_client() | self.carry_gateway();
+            if !(moved | self.end_children()) {
                 return;
             }
         }
@@ -424,16 +588,41 @@ impl World {
             moved = true;
             self.execute(request);
         }
+        moved
+    }
+
+    /// Tells the hub what happened on a wire.
+    fn tell(&mut self, wire: WireId, event: IoEvent<'_>) {
+        let of_client = self.record && self.client_wire == Some(wire);
+        let input = match &event {
+            IoEvent::Bytes(bytes) if of_client => Input::ClientBytes(bytes.to_vec()),
+            IoEvent::Eof if of_client => Input::ClientEnd,
+            IoEvent::WriteClosed | IoEvent::Failed(_) if of_client => Input::ClientGone,
+            IoEvent::Opened
+            | IoEvent::Bytes(_)
+            | IoEvent::StderrBytes(_)
+            | IoEvent::Eof
+            | IoEvent::WriteClosed
+            | IoEvent::Drained
+            | IoEvent::Exited(_)
+            | IoEvent::Failed(_) => Input::Other,
+        };
+        self.hub.handle_io(self.now, wire, event);
+        self.look(input);
+    }
+
+    /// Takes what the hub has to say after an input.
+    fn look(&mut self, input: Input) {
+        let mut frames = Vec::new();
         while let Some(event) = self.hub.poll_event() {
-            moved = true;
             match event {
                 HubEvent::Diagnostic(line) => self.diagnostics.push_back(line.to_string()),
                 HubEvent::Finished(outcome) => {
                     assert_eq!(self.finished, None, "finished once");
                     self.finished = Some(outcome);
                 }
+                HubEvent::GatewayFrame { received, text } => frames.push((received, text)),
                 HubEvent::GateAsked { .. }
-                | HubEvent::GatewayFrame { .. }
                 | HubEvent::ListenFailed { .. }
                 | HubEvent::Local(_)
                 | HubEvent::LocalCancelled(_)
@@ -443,7 +632,29 @@ impl World {
                 }
             }
         }
-        moved
+        if !self.record {
+            return;
+        }
+        let before = self.client_backlog;
+        let wire = self.client_wire;
+        let out = wire.and_then(|wire| self.hub.outgoing(wire));
+        let wrote = out.map_or_else(Vec::new, |out| {
+            let known = self.client_backlog.min(out.len());
+            self.client_backlog = out.len();
+            out.pending()[known..].to_vec()
+        });
+        self.client_backlog_max = self.client_backlog_max.max(self.client_backlog);
+        if matches!(input, Input::Other) && wrote.is_empty() && frames.is_empty() {
+            return;
+        }
+        self.turns.push_back(Turn {
+            at: self.now.up,
+            input,
+            wrote,
+            backlog_before: before,
+            frames,
+            connects: self.connects.len(),
+        });
     }
 
     fn execute(&mut self, request: IoRequest) {
@@ -469,17 +680,20 @@ impl World {
         match spec {
             OpenSpec::HostStdio => {
                 self.client_wire = Some(wire);
-                self.hub.handle_io(self.now, wire, IoEvent::Opened);
+                self.tell(wire, IoEvent::Opened);
             }
             OpenSpec::Tcp { host, port, .. } => {
                 self.connects.push(self.now.up);
+                if self.gateway_door == Door::Silent {
+                    return;
+                }
                 if !self.gateway_up {
                     let message = format!("{host}:{port}: connection refused");
                     let fault = IoFault {
                         kind: FaultKind::Unreachable,
                         message,
                     };
-                    return self.hub.handle_io(self.now, wire, IoEvent::Failed(fault));
+                    return self.tell(wire, IoEvent::Failed(fault));
                 }
                 self.far = Some(Far {
                     wire,
@@ -488,12 +702,13 @@ impl World {
                     from_hub: Pipe::default(),
                     hub_ends: false,
                     far_ends: false,
+                    deaf: self.gateway_door == Door::Deaf,
                 });
-                self.hub.handle_io(self.now, wire, IoEvent::Opened);
+                self.tell(wire, IoEvent::Opened);
             }
             OpenSpec::Child(spec) => {
                 self.children.push((wire, spec, String::new()));
-                self.hub.handle_io(self.now, wire, IoEvent::Opened);
+                self.tell(wire, IoEvent::Opened);
             }
             OpenSpec::Unix { .. } => panic!("the hub connects to no Unix socket"),
             OpenSpec::Listen { .. } | OpenSpec::ListenUnix { .. } => {
@@ -505,11 +720,12 @@ impl World {
     fn close(&mut self, wire: WireId) {
         if self.client_wire == Some(wire) {
             self.client_wire = None;
+            self.client_backlog = 0;
         }
         self.children.retain(|(child, ..)| *child != wire);
         if let Some(mut far) = self.far.take_if(|far| far.wire == wire) {
             // What the hub sent before it closed has left.
-            while let Some((_, bytes)) = far.from_hub.chunks.pop_front() {
+            while let Some((_, bytes)) = far.from_hub.chunks.pop_front().filter(|_| !far.deaf) {
                 far.link.handle_io(self.now, IoEvent::Bytes(&bytes));
             }
             far.link.handle_io(self.now, IoEvent::Eof);
@@ -536,12 +752,30 @@ impl World {
         let Some((printed, exit)) = child(spec, input) else {
             return;
         };
-        if !printed.is_empty() {
-            self.hub
-                .handle_io(self.now, wire, IoEvent::Bytes(printed.as_bytes()));
+        let delay = match self.child_delay_ms {
+            0 => 0,
+            longest => self.seed.below(longest + 1),
+        };
+        let at = self.now.after(Duration::from_millis(delay));
+        self.child_ends.push_back((at, wire, printed, exit));
+    }
+
+    fn end_children(&mut self) -> bool {
+        let due = |(at, ..): &(Uptime, WireId, String, ExitReport)| *at <= self.now.up;
+        let Some(at) = self.child_ends.iter().position(due) else {
+            return false;
+        };
+        let Some((_, wire, printed, exit)) = self.child_ends.remove(at) else {
+            return false;
+        };
+        if self.children.iter().any(|(child, ..)| *child == wire) {
+            if !printed.is_empty() {
+                self.tell(wire, IoEvent::Bytes(printed.as_bytes()));
+            }
+            self.tell(wire, IoEvent::Eof);
+            self.tell(wire, IoEvent::Exited(exit));
         }
-        self.hub.handle_io(self.now, wire, IoEvent::Eof);
-        self.hub.handle_io(self.now, wire, IoEvent::Exited(exit));
+        true
     }
 
     fn carry_client(&mut self) -> bool {
@@ -561,11 +795,12 @@ impl World {
             out.advance(size);
             moved = size > 0;
             let drained = out.is_empty();
+            self.client_backlog = self.client_backlog.saturating_sub(size);
             if let Some(appetite) = &mut self.client_appetite {
                 *appetite -= size;
             }
             if drained {
-                self.hub.handle_io(self.now, wire, IoEvent::Drained);
+                self.tell(wire, IoEvent::Drained);
             }
         }
         moved |= self.collect_client();
@@ -574,7 +809,10 @@ impl World {
         }
         // One chunk at a time, so that a pause takes effect before the next.
         if let Some(bytes) = self.to_hub.receive(self.now) {
-            self.hub.handle_io(self.now, wire, IoEvent::Bytes(&bytes));
+            match &*bytes {
+                [] => self.tell(wire, IoEvent::Eof),
+                bytes => self.tell(wire, IoEvent::Bytes(bytes)),
+            }
             moved = true;
         }
         moved
@@ -600,14 +838,25 @@ impl World {
         };
         let mut moved = false;
         if let Some(out) = self.hub.outgoing(far.wire).filter(|out| !out.is_empty()) {
+            self.gateway_backlog_max = self.gateway_backlog_max.max(out.len());
+            let size = self.gateway_appetite.unwrap_or(usize::MAX).min(out.len());
+            let bytes = &out.pending()[..size];
             far.from_hub
-                .send(self.now, out.pending(), &self.travel, &mut self.seed);
-            out.advance(usize::MAX / 2);
-            self.hub.handle_io(self.now, far.wire, IoEvent::Drained);
-            moved = true;
+                .send(self.now, bytes, &self.travel, &mut self.seed);
+            out.advance(size);
+            moved = size > 0;
+            let drained = out.is_empty();
+            if let Some(appetite) = &mut self.gateway_appetite {
+                *appetite -= size;
+            }
+            if drained {
+                self.tell(far.wire, IoEvent::Drained);
+            }
         }
         while let Some(bytes) = far.from_hub.receive(self.now) {
-            far.link.handle_io(self.now, IoEvent::Bytes(&bytes));
+            if !far.deaf {
+                far.link.handle_io(self.now, IoEvent::Bytes(&bytes));
+            }
             moved = true;
         }
         if far.hub_ends && far.from_hub.next().is_none() {
@@ -629,22 +878,23 @@ impl World {
             out.advance(usize::MAX / 2);
             moved = true;
         }
-        while let Some(bytes) = far.to_hub.receive(self.now) {
-            self.hub
-                .handle_io(self.now, far.wire, IoEvent::Bytes(&bytes));
+        // One chunk at a time, so that what the hub wants done is done before the next.
+        if let Some(bytes) = far.to_hub.receive(self.now) {
+            self.tell(far.wire, IoEvent::Bytes(&bytes));
             moved = true;
         }
         if over {
+            // The last bytes are not lost; the connection may be gone for the hub when they come.
             while let Some((_, bytes)) = far.to_hub.chunks.pop_front() {
-                self.hub
-                    .handle_io(self.now, far.wire, IoEvent::Bytes(&bytes));
+                self.tell(far.wire, IoEvent::Bytes(&bytes));
+                self.drain_hub();
             }
-            self.hub.handle_io(self.now, far.wire, IoEvent::Eof);
+            self.tell(far.wire, IoEvent::Eof);
             return true;
         }
         if far.far_ends && far.to_hub.next().is_none() {
             far.far_ends = false;
-            self.hub.handle_io(self.now, far.wire, IoEvent::Eof);
+            self.tell(far.wire, IoEvent::Eof);
             moved = true;
         }
         self.far = Some(far);
