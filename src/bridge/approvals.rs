@@ -3,6 +3,7 @@
 //! | input | effect on the entry with this id |
 //! |---|---|
 //! | requested | tracked; a second request with the same id, of either kind, takes its place |
+//! | requested or listed when its time is up already | gone, and no other entry goes for it |
 //! | resolved, either kind | gone |
 //! | its time is up | gone, without an event |
 //! | listed by the Gateway, unknown here | tracked, without an event |
@@ -205,6 +206,9 @@ impl Approvals {
             Some(stamp) => now.until_unix_ms(stamp.ceil() as i64, EXPIRY_AT_MOST),
             None => now.after(self.ttl),
         };
+        if due <= now.up {
+            return;
+        }
         let approval = Approval {
             kind,
             request: record
@@ -419,13 +423,23 @@ mod tests {
         table.expire(at(500));
         assert_eq!(table.len(), 0);
         request(&mut table, at(0), r#"{"id":"past","expiresAtMs":-1e300}"#);
-        assert_eq!(table.next_deadline().map(|d| d.at), Some(Uptime::ZERO));
-        table.expire(at(0));
+        assert_eq!(table.next_deadline(), None, "nothing is due at once");
         request(&mut table, at(0), r#"{"id":"far","expiresAtMs":1e300}"#);
         assert_eq!(
             table.next_deadline().map(|d| d.at),
             Some(at(0).after(EXPIRY_AT_MOST))
         );
+    }
+
+    #[test]
+    fn one_that_comes_too_late_pushes_nobody_out() {
+        let mut table = approvals(1);
+        request(&mut table, at(0), r#"{"id":"alive"}"#);
+        request(&mut table, at(0), r#"{"id":"late","expiresAtMs":1000000}"#);
+        assert_eq!((table.len(), table.evicted()), (1, 0));
+        assert!(listed(&table).contains("alive"));
+        request(&mut table, at(0), r#"{"id":"alive","expiresAtMs":1000000}"#);
+        assert_eq!((table.len(), table.bytes), (0, 0), "asked again, too late");
     }
 
     #[test]
