@@ -20,6 +20,7 @@
 //! | Ready          | two ticks of silence | Waiting        | Abort, Response…, Lost, Diagnostic   |
 //! | Ready          | closed               | Waiting        | Response…, Lost, Diagnostic          |
 //! | Closing        | closed               | Waiting        |                                      |
+//! | Closing        | closed, its time over | Opening       | Open                                 |
 //! | others         | closed               | Waiting        | Diagnostic                           |
 //! | any            | shutdown             | Stopped        | Close or Abort, Response…            |
 //!
@@ -163,6 +164,12 @@ impl GatewaySession {
         self.counters
     }
 
+    /// Why the last connection, or the last try for one, ended; empty before the first trouble.
+    #[must_use]
+    pub fn trouble(&self) -> &str {
+        &self.why
+    }
+
     /// Why there is no connection and when the next try is, as the text of an error.
     #[must_use]
     pub fn not_connected(&self, now: Now) -> String {
@@ -236,6 +243,8 @@ impl GatewaySession {
         let code = code.unwrap_or(ABNORMAL_CLOSURE);
         match self.state {
             State::Waiting { .. } | State::Stopped => {}
+            // Parting may take longer than the wait.
+            State::Closing { retry_at } if retry_at <= now.up => self.open(),
             State::Closing { retry_at } => self.state = State::Waiting { at: retry_at },
             State::Opening => self.retry(now, why, Parting::Gone, entropy),
             State::AwaitChallenge { .. } | State::Connecting { .. } | State::Subscribing { .. } => {
@@ -252,10 +261,7 @@ impl GatewaySession {
     /// Time passed.
     pub fn handle_timeout(&mut self, now: Now, entropy: &mut dyn Entropy) {
         match self.state {
-            State::Waiting { at } if at <= now.up => {
-                self.state = State::Opening;
-                self.output.push_back(SessionOutput::Open);
-            }
+            State::Waiting { at } if at <= now.up => self.open(),
             State::AwaitChallenge { since } => self.check_challenge(now, since, entropy),
             State::Connecting { until, .. } if until <= now.up => {
                 let why = timeout_message("connect");
@@ -555,6 +561,11 @@ impl GatewaySession {
             self.tell(Level::Warning, message);
         }
         self.why = why;
+    }
+
+    fn open(&mut self) {
+        self.state = State::Opening;
+        self.output.push_back(SessionOutput::Open);
     }
 
     /// Lets go of the wire and waits for `retry_at`.

@@ -301,7 +301,7 @@ fn walk_to(state: &str) -> Rig {
 
 #[test]
 fn each_row_of_the_table_holds() {
-    let rows: [(&str, Input, &str, &[&str]); 23] = [
+    let rows: [(&str, Input, &str, &[&str]); 24] = [
         (
             "Ready",
             |rig| {
@@ -436,6 +436,17 @@ fn each_row_of_the_table_holds() {
             },
             "Waiting",
             &[],
+        ),
+        (
+            "AwaitChallenge",
+            |rig| {
+                rig.pass(15_000);
+                rig.take();
+                rig.pass(1_200);
+                rig.closed(None, "closed by us");
+            },
+            "Opening",
+            &["open"],
         ),
         (
             "Waiting",
