@@ -33,6 +33,12 @@ impl Bridge {
         if matches!(self.link, Link::Closed) {
             return;
         }
+        if let Link::Down { gap, early } = &mut self.link {
+            *early = true;
+            if let Some(why) = gap.take() {
+                self.queue_gap(&why);
+            }
+        }
         let payload = payload.as_deref().filter(|raw| raw.get() != "null");
         if name == "session.message" {
             self.handle_message(now, payload);

@@ -6,10 +6,13 @@
 //!
 //! | state | tool call that needs the Gateway | `handle_ready` | `handle_lost` | `close` |
 //! |---|---|---|---|---|
-//! | never ready | held, see `steps` | → ready; held calls go out; approvals are listed | – | → closed |
-//! | ready | asked | – | → lost, with the reason | → closed |
-//! | lost | held; `permissions_respond` asked at once | → ready, as above; a gap event is queued | the first reason stays | → closed |
+//! | down | held, see `steps`; `permissions_respond` asked at once | → ready; held calls go out; approvals are listed | the first reason stays | → closed |
+//! | ready | asked | – | → down, with the reason | → closed |
 //! | closed | refused | – | – | – |
+//!
+//! A gap event tells where events may be missing: after a loss it stands before the first event of the
+//! new connection, which may come before that connection is ready, and else at `handle_ready`. A connection
+//! that brought events and never got ready is a loss too; `handle_connecting` tells that it is over.
 //!
 //! | Gateway event | queue | tables | notification |
 //! |---|---|---|---|
@@ -126,9 +129,13 @@ pub enum BridgeOutput {
 /// State of the link, as the bridge sees it.
 #[derive(Debug)]
 enum Link {
-    NeverReady,
+    Down {
+        /// Why events may be missing before the next one.
+        gap: Option<String>,
+        /// Whether events came over the connection that is being made.
+        early: bool,
+    },
     Ready,
-    Lost { why: String },
     Closed,
 }
 
@@ -165,7 +172,10 @@ impl Bridge {
         Self {
             mode,
             verbose,
-            link: Link::NeverReady,
+            link: Link::Down {
+                gap: None,
+                early: false,
+            },
             queue: EventQueue::new(limits),
             waiters: Waiters::new(limits),
             approvals: Approvals::new(limits),
@@ -271,8 +281,8 @@ impl Bridge {
     /// The link got ready, for the first time or again.
     pub fn handle_ready(&mut self, now: Now, first: bool) {
         let why = match std::mem::replace(&mut self.link, Link::Ready) {
-            Link::NeverReady => (!first).then(|| "unknown".to_owned()),
-            Link::Lost { why } => Some(why),
+            Link::Down { gap: None, early } if !first && !early => Some("unknown".to_owned()),
+            Link::Down { gap, .. } => gap,
             Link::Ready => return,
             Link::Closed => {
                 self.link = Link::Closed;
@@ -294,9 +304,19 @@ impl Bridge {
     /// were open are answered by the session, not from here.
     pub fn handle_lost(&mut self, _now: Now, why: &str) {
         if matches!(self.link, Link::Ready) {
-            self.link = Link::Lost {
-                why: why.to_owned(),
+            self.link = Link::Down {
+                gap: Some(why.to_owned()),
+                early: false,
             };
+        }
+    }
+
+    /// A new connection is about to be made, the one before being over. `why` is in words for a person.
+    pub fn handle_connecting(&mut self, why: &str) {
+        if let Link::Down { gap, early } = &mut self.link {
+            if std::mem::take(early) {
+                *gap = Some(why.to_owned());
+            }
         }
     }
 

@@ -62,6 +62,7 @@ impl Hub {
                 self.next_wire = next_wire.next();
                 self.wires.retain(|_, owner| *owner != Owner::Gateway);
                 self.wires.insert(next_wire, Owner::Gateway);
+                self.bridge.handle_connecting(gateway.session.trouble());
                 gateway.wire.open(next_wire, &mut *self.entropy, now);
             }
             SessionOutput::Send(text) => {

@@ -141,6 +141,43 @@ fn a_reconnect_leaves_a_gap_that_no_filter_hides() {
 }
 
 #[test]
+fn a_gap_stands_before_the_events_of_the_new_connection() {
+    let mut rig = Rig::ready(&Limits::DEFAULT);
+    rig.message("s", "user", "one");
+    rig.bridge.handle_lost(rig.now, "cut");
+    rig.bridge.handle_connecting("cut");
+    rig.message("s", "user", "early");
+    rig.bridge.handle_connecting("not subscribed");
+    rig.message("s", "user", "early again");
+    rig.message("s", "user", "and more");
+    rig.bridge.handle_ready(rig.now, false);
+    rig.drain();
+    rig.message("s", "user", "last");
+    let poll = rig.now("events_poll", "{}");
+    let kinds: Vec<_> = poll.split("\"type\":\"").skip(2).collect();
+    let kinds: Vec<_> = kinds.iter().map(|rest| &rest[..3]).collect();
+    assert_eq!(
+        kinds,
+        ["mes", "gap", "mes", "gap", "mes", "mes", "mes"],
+        "{poll}"
+    );
+    assert!(poll.contains("lost: not subscribed;"), "{poll}");
+}
+
+#[test]
+fn a_first_connection_that_broke_after_events_leaves_a_gap() {
+    let mut rig = Rig::new(&Limits::DEFAULT, ChannelMode::Auto);
+    rig.message("s", "user", "early");
+    rig.bridge.handle_connecting("cut");
+    rig.bridge.handle_connecting("connection refused");
+    rig.bridge.handle_ready(rig.now, true);
+    rig.drain();
+    let poll = rig.now("events_poll", "{}");
+    assert!(poll.contains("lost: cut;"), "{poll}");
+    assert!(poll.contains("events: 2"), "{poll}");
+}
+
+#[test]
 fn the_first_connection_leaves_no_gap() {
     let mut rig = Rig::new(&Limits::DEFAULT, ChannelMode::Auto);
     rig.bridge.handle_lost(rig.now, "connection refused");
