@@ -92,15 +92,15 @@ fn declared<'a>(
     for (name, value) in fields {
         // Lengths first: this is asked of every field of every message.
         match name.len() {
-            14 if name.eq_ignore_ascii_case(b"content-length") => {
-                if length.replace(read_length(value)?).is_some() {
-                    return Err(FramingError::LengthRepeated);
-                }
+            14 if name.eq_ignore_ascii_case(b"content-length")
+                && length.replace(read_length(value)?).is_some() =>
+            {
+                return Err(FramingError::LengthRepeated);
             }
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
-                if coding.replace(value).is_some() {
-                    return Err(FramingError::Coding);
-                }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding")
+                && coding.replace(value).is_some() =>
+            {
+                return Err(FramingError::Coding);
             }
             _ => {}
         }

@@ -235,6 +235,15 @@ impl Hub {
                         self.drop_call(call);
                     }
                 }
+                Work::Lost(events) => self.diagnose(Diagnostic::new(
+                    Level::Warning,
+                    Subject::Downstream,
+                    format!(
+                        "a client came back for its stream, but {events} events are kept no more: \
+                         sse_replay_events_max is {}, sse_replay_bytes_max {}",
+                        self.limits.sse_replay_events_max, self.limits.sse_replay_bytes_max
+                    ),
+                )),
                 Work::OpenLegacy {
                     exchange,
                     principal,

@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn variables_are_found_where_the_template_has_them() {
-        let cases: [(&str, &str, Option<&[(&str, &str)]>); 13] = [
+        type Found = Option<&'static [(&'static str, &'static str)]>;
+        let cases: [(&str, &str, Found); 13] = [
             (
                 "test://t/{id}/data",
                 "test://t/123/data",

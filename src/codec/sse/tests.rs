@@ -15,7 +15,7 @@ fn bytes_of(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.as_bytes().to_vec(),
         Value::Array(pieces) => pieces.iter().flat_map(bytes_of).collect(),
-        piece => {
+        piece @ (Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_)) => {
             let times = usize::try_from(piece["times"].as_u64().expect("times")).expect("small");
             piece["repeat"]
                 .as_str()

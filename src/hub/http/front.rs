@@ -46,6 +46,8 @@ pub(in crate::hub) enum Work {
     Spoke(PeerId),
     /// A session has ended: its calls are nobody's.
     Ended(PeerId),
+    /// A client that came for its stream will not get this many events: they are kept no more.
+    Lost(u64),
     /// A client of the 2024-11-05 pair wants a session.
     OpenLegacy {
         /// Its stream.
@@ -113,6 +115,8 @@ pub(super) struct Connection {
     armed: Option<Uptime>,
     /// One too many: it is told so, and nothing else.
     surplus: bool,
+    /// Answered streams whose last bytes have not all left yet.
+    settling: Vec<(PeerId, StreamId, Carrier)>,
 }
 
 /// See the module page.
@@ -240,6 +244,7 @@ impl HttpFront {
                 http,
                 armed: None,
                 surplus,
+                settling: Vec::new(),
             },
         );
         self.touch(wire);
@@ -250,6 +255,9 @@ impl HttpFront {
             return;
         };
         connection.http.handle_io(now, event);
+        if !connection.settling.is_empty() && connection.http.outgoing().is_empty() {
+            self.settle(now, wire, Parting::Clean);
+        }
         self.drain(now, wire);
     }
 
@@ -387,11 +395,6 @@ impl HttpFront {
         self.peers.keys().copied().collect()
     }
 
-    /// Whether a peer is one of ours.
-    pub(in crate::hub) fn has_peer(&self, id: PeerId) -> bool {
-        self.peers.contains_key(&id)
-    }
-
     /// Streams begin late: only a request that is still unanswered after a while gets one by itself.
     pub(super) fn wait_for_start(&mut self, now: Now, exchange: ExchangeRef) {
         self.starts
@@ -483,6 +486,7 @@ impl HttpFront {
                         .collect();
                     left.into_iter()
                         .for_each(|exchange| self.handle_gone(now, exchange));
+                    self.settle(now, wire, Parting::Lost);
                     if let Some(Connection {
                         mut http, armed, ..
                     }) = self.connections.remove(&wire)
@@ -493,6 +497,15 @@ impl HttpFront {
                         self.closing(&mut http);
                     }
                 }
+            }
+        }
+    }
+
+    /// The answered streams of a connection have left it, or went down with it.
+    fn settle(&mut self, now: Now, wire: WireId, parting: Parting) {
+        if let Some(connection) = self.connections.get_mut(&wire) {
+            for (peer, stream, carrier) in connection.settling.drain(..) {
+                self.sessions.detach(now, peer, stream, carrier, parting);
             }
         }
     }
@@ -589,9 +602,18 @@ impl HttpFront {
             return;
         };
         if let (Some(peer), Some(stream)) = (open.peer, open.stream) {
-            // Nobody knows what arrived: the events stay for a client that comes back.
-            self.sessions
-                .detach(now, peer, stream, exchange.carrier(), Parting::Lost);
+            let carrier = exchange.carrier();
+            match self.connections.get_mut(&exchange.wire) {
+                // Whether the end arrived shows when all has left.
+                Some(connection) if !open.gone => {
+                    connection.settling.push((peer, stream, carrier));
+                }
+                // Nobody knows what arrived: the events stay for a client that comes back.
+                Some(_) | None => {
+                    self.sessions
+                        .detach(now, peer, stream, carrier, Parting::Lost);
+                }
+            }
         }
         if let Some(peer) = open.peer {
             for key in open.open {

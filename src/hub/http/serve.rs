@@ -283,7 +283,7 @@ impl HttpFront {
         let Some(replay) = replay else {
             return Err(refusals::unknown_session());
         };
-        let (stream, finished) = (replay.after.stream, replay.finished);
+        let (stream, finished, lost) = (replay.after.stream, replay.finished, replay.lost);
         if let Some(connection) = self.connections.get_mut(&exchange.wire) {
             connection.http.start_sse(now, exchange.id, &[]);
             for (id, payload) in replay {
@@ -293,6 +293,10 @@ impl HttpFront {
                 out.extend_from_slice(payload);
                 connection.http.commit_event(now, exchange.id);
             }
+        }
+        let lost = lost.max(self.sessions.take_dropped(peer));
+        if lost > 0 {
+            self.work.push_back(Work::Lost(lost));
         }
         let mut open = Exchange::new(
             Purpose::Stream,
@@ -555,12 +559,11 @@ fn check_headers<'t>(
     version_header(head)?;
     let meta = RequestMeta::read(envelope.meta);
     // A version that both name and we do not speak is told by the metadata check, with what we speak.
-    check_modern_meta(meta).or_else(|error| match error.code {
-        ErrorCode::UnsupportedProtocolVersion => {
-            Ok(crate::protocol::revision::Revision::V2026_07_28)
+    if let Err(error) = check_modern_meta(meta) {
+        if error.code != ErrorCode::UnsupportedProtocolVersion {
+            return Err(error);
         }
-        _ => Err(error),
-    })?;
+    }
     let version = meta
         .protocol_version
         .and_then(Text::of_value)

@@ -45,7 +45,7 @@ use crate::limits::Limits;
 use idle::IdleOrder;
 use replay::{Bounds, ReplayLog, Spare};
 
-pub use replay::{EventId, Replay, StreamId};
+pub(in crate::hub::http) use replay::{EventId, Replay, StreamId};
 
 /// Longest time a full store tells a client to wait: sessions are closed by their clients, too.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
@@ -55,12 +55,12 @@ const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 /// `Mcp-Session-Id`: 128 random bits as 32 lower-case hexadecimal digits. It finds a session and proves
 /// nothing; still it is not for logs, so `Debug` shows its beginning only.
 #[derive(Clone, PartialEq, Eq)]
-pub struct McpSessionId(String);
+pub(in crate::hub::http) struct McpSessionId(String);
 
 impl McpSessionId {
     /// The id as it stands in the header.
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(in crate::hub::http) fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -74,11 +74,11 @@ impl fmt::Debug for McpSessionId {
 /// Names the HTTP exchange that carries a stream to its client. The front chooses the number and never
 /// uses it again, so that the late end of one exchange cannot be taken for the end of its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Carrier(pub u64);
+pub(in crate::hub::http) struct Carrier(pub u64);
 
 /// How a carrier left its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parting {
+pub(in crate::hub::http) enum Parting {
     /// Everything that was written has left, and the response was finished by us.
     Clean,
     /// The connection went away; nobody knows what arrived.
@@ -87,7 +87,7 @@ pub enum Parting {
 
 /// What became of [`Sessions::attach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attach {
+pub(in crate::hub::http) enum Attach {
     /// The stream has this carrier and had none.
     Attached,
     /// The stream has this carrier now; the one it had gets no more events and is to be ended.
@@ -98,17 +98,17 @@ pub enum Attach {
 
 /// A session that is no more, with the exchanges that still carry its streams: they are to be ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub(in crate::hub::http) struct Ended {
     /// Whose session it was.
-    pub peer: PeerId,
+    pub(in crate::hub::http) peer: PeerId,
     /// What is attached, by stream.
-    pub carriers: Vec<(StreamId, Carrier)>,
+    pub(in crate::hub::http) carriers: Vec<(StreamId, Carrier)>,
 }
 
 /// Why there is no new session or stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SessionError {
+pub(in crate::hub::http) enum SessionError {
     /// As many sessions as may be are open. HTTP 503 with `Retry-After`.
     SessionsFull {
         /// `sessions_max`.
@@ -132,7 +132,7 @@ pub enum SessionError {
 impl SessionError {
     /// Value of `Retry-After`, whole seconds; `None` when waiting does not help.
     #[must_use]
-    pub fn retry_after_s(&self) -> Option<u64> {
+    pub(in crate::hub::http) fn retry_after_s(&self) -> Option<u64> {
         let wait = match self {
             Self::SessionsFull { retry_after, .. } => *retry_after,
             Self::StreamsFull { .. } => RETRY_AFTER_MIN,
@@ -318,7 +318,7 @@ impl Session {
 
 /// All sessions. One lookup, no walk over them, whatever is done.
 #[derive(Debug)]
-pub struct Sessions {
+pub(in crate::hub::http) struct Sessions {
     slots: Vec<Option<Session>>,
     unused: Vec<u32>,
     by_id: BTreeMap<u128, u32>,
@@ -334,7 +334,7 @@ pub struct Sessions {
 impl Sessions {
     /// No sessions.
     #[must_use]
-    pub const fn new(limits: &Limits) -> Self {
+    pub(in crate::hub::http) const fn new(limits: &Limits) -> Self {
         Self {
             slots: Vec::new(),
             unused: Vec::new(),
@@ -354,13 +354,14 @@ impl Sessions {
 
     /// How many sessions are open.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(in crate::hub::http) fn len(&self) -> usize {
         self.by_id.len()
     }
 
     /// Whether none is open.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(in crate::hub::http) fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 
@@ -370,7 +371,7 @@ impl Sessions {
     /// [`SessionError::SessionsFull`] at `sessions_max`; what is due is to be taken out first
     /// ([`Sessions::expire`]). [`SessionError::PeerTaken`] when the peer has one,
     /// [`SessionError::IdTaken`] with a broken random source.
-    pub fn open(
+    pub(in crate::hub::http) fn open(
         &mut self,
         now: Now,
         peer: PeerId,
@@ -425,7 +426,12 @@ impl Sessions {
 
     /// The peer behind a session id of a request, which counts as a sign of life. `None` alike when the
     /// id is unknown, malformed, of another principal, or its session is past its time: HTTP 404.
-    pub fn find(&mut self, now: Now, id: &str, principal: &str) -> Option<PeerId> {
+    pub(in crate::hub::http) fn find(
+        &mut self,
+        now: Now,
+        id: &str,
+        principal: &str,
+    ) -> Option<PeerId> {
         let (slot, peer) = self.look_up(id, principal)?;
         self.refresh(now, slot).then_some(peer)
     }
@@ -448,21 +454,14 @@ impl Sessions {
         alive
     }
 
-    /// A sign of life other than a request with the session's id.
-    pub fn touch(&mut self, now: Now, peer: PeerId) {
-        if let Some(slot) = self.by_peer.get(&peer) {
-            self.refresh(now, *slot);
-        }
-    }
-
     /// Ends a session because its client asked for it (DELETE). `None` as in [`Sessions::find`].
-    pub fn close(&mut self, id: &str, principal: &str) -> Option<Ended> {
+    pub(in crate::hub::http) fn close(&mut self, id: &str, principal: &str) -> Option<Ended> {
         let (_, peer) = self.look_up(id, principal)?;
         self.remove(peer)
     }
 
     /// Ends the session of a peer, whoever wants it. `None` when it has none.
-    pub fn remove(&mut self, peer: PeerId) -> Option<Ended> {
+    pub(in crate::hub::http) fn remove(&mut self, peer: PeerId) -> Option<Ended> {
         let slot = self.by_peer.remove(&peer)?;
         let session = self.slots.get_mut(index(slot))?.take()?;
         self.by_id.remove(&session.id);
@@ -472,7 +471,7 @@ impl Sessions {
     }
 
     /// Takes out the sessions whose time is up, longest idle first.
-    pub fn expire(&mut self, now: Now) -> Vec<Ended> {
+    pub(in crate::hub::http) fn expire(&mut self, now: Now) -> Vec<Ended> {
         let mut ended = Vec::new();
         while let Some((slot, since)) = self.idle.longest() {
             if since.after(self.idle_ttl) > now.up {
@@ -488,7 +487,7 @@ impl Sessions {
 
     /// When [`Sessions::expire`] has something to do.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Deadline> {
+    pub(in crate::hub::http) fn next_deadline(&self) -> Option<Deadline> {
         let (_, since) = self.idle.longest()?;
         Some(Deadline::new(
             since.after(self.idle_ttl),
@@ -500,7 +499,11 @@ impl Sessions {
     ///
     /// # Errors
     /// [`SessionError::StreamsFull`] when as many as may be are open, [`SessionError::NoSession`].
-    pub fn new_stream(&mut self, peer: PeerId, carrier: Carrier) -> Result<StreamId, SessionError> {
+    pub(in crate::hub::http) fn new_stream(
+        &mut self,
+        peer: PeerId,
+        carrier: Carrier,
+    ) -> Result<StreamId, SessionError> {
         let streams_max = self.streams_max;
         let (session, slot, spare) = self.parts(peer).ok_or(SessionError::NoSession)?;
         // Numbers may run out only after four thousand million streams; such a session is full, too.
@@ -527,13 +530,18 @@ impl Sessions {
 
     /// What carries a stream now; whoever records an event writes it there.
     #[must_use]
-    pub fn carrier(&self, peer: PeerId, stream: StreamId) -> Option<Carrier> {
+    pub(in crate::hub::http) fn carrier(&self, peer: PeerId, stream: StreamId) -> Option<Carrier> {
         self.session(peer)?.stream(stream)?.carrier
     }
 
     /// Gives a stream to the exchange of a GET. What is due is to be read first
     /// ([`Sessions::replay_after`], [`Sessions::replay_unsent`]): from here on it counts as sent.
-    pub fn attach(&mut self, peer: PeerId, stream: StreamId, carrier: Carrier) -> Attach {
+    pub(in crate::hub::http) fn attach(
+        &mut self,
+        peer: PeerId,
+        stream: StreamId,
+        carrier: Carrier,
+    ) -> Attach {
         let Some((session, slot, _)) = self.parts(peer) else {
             return Attach::NoStream;
         };
@@ -549,7 +557,7 @@ impl Sessions {
     }
 
     /// The exchange carries the stream no more. Nothing happens when another one has taken over.
-    pub fn detach(
+    pub(in crate::hub::http) fn detach(
         &mut self,
         now: Now,
         peer: PeerId,
@@ -579,7 +587,7 @@ impl Sessions {
 
     /// Nothing will come after the last event: the request is answered, or nobody wants the answer. The
     /// standalone stream has no such end.
-    pub fn finish(&mut self, peer: PeerId, stream: StreamId) {
+    pub(in crate::hub::http) fn finish(&mut self, peer: PeerId, stream: StreamId) {
         let Some((session, _, spare)) = self.parts(peer) else {
             return;
         };
@@ -594,7 +602,12 @@ impl Sessions {
 
     /// The next event of a stream: gives its id and keeps the payload for a client that comes back.
     /// `None` when there is no such stream, or it is finished.
-    pub fn record(&mut self, peer: PeerId, stream: StreamId, payload: &[u8]) -> Option<EventId> {
+    pub(in crate::hub::http) fn record(
+        &mut self,
+        peer: PeerId,
+        stream: StreamId,
+        payload: &[u8],
+    ) -> Option<EventId> {
         let bounds = self.bounds;
         let (session, _, spare) = self.parts(peer)?;
         session.record(stream, payload, bounds, spare)
@@ -604,7 +617,11 @@ impl Sessions {
     /// caller then attaches. `None` when the id is malformed or this session never gave it, or the
     /// stream is forgotten: nothing is replayed.
     #[must_use]
-    pub fn replay_after(&self, peer: PeerId, last_event_id: &str) -> Option<Replay<'_>> {
+    pub(in crate::hub::http) fn replay_after(
+        &self,
+        peer: PeerId,
+        last_event_id: &str,
+    ) -> Option<Replay<'_>> {
         let after = EventId::parse(last_event_id)?;
         let session = self.session(peer)?;
         let of = session.stream(after.stream)?;
@@ -614,7 +631,11 @@ impl Sessions {
     /// The events of a stream that no carrier was given, for a GET without `Last-Event-ID` and for the
     /// position its priming event carries. `None` when there is no such stream.
     #[must_use]
-    pub fn replay_unsent(&self, peer: PeerId, stream: StreamId) -> Option<Replay<'_>> {
+    pub(in crate::hub::http) fn replay_unsent(
+        &self,
+        peer: PeerId,
+        stream: StreamId,
+    ) -> Option<Replay<'_>> {
         let session = self.session(peer)?;
         let of = session.stream(stream)?;
         let after = EventId { stream, n: of.sent };
@@ -622,7 +643,7 @@ impl Sessions {
     }
 
     /// How many events were dropped before a carrier was given them, since this was asked last.
-    pub fn take_dropped(&mut self, peer: PeerId) -> u64 {
+    pub(in crate::hub::http) fn take_dropped(&mut self, peer: PeerId) -> u64 {
         let session = self.parts(peer).map(|(session, ..)| session);
         session.map_or(0, |session| std::mem::take(&mut session.dropped))
     }

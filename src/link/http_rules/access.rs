@@ -49,8 +49,14 @@ impl AccessRules {
             return Err(RuleError::NoToken);
         }
         Ok(Self {
-            hosts: hosts.iter().map(host_rule).collect::<Result<_, _>>()?,
-            origins: origins.iter().map(origin_rule).collect::<Result<_, _>>()?,
+            hosts: hosts
+                .iter()
+                .map(|host| host_rule(host))
+                .collect::<Result<_, _>>()?,
+            origins: origins
+                .iter()
+                .map(|origin| origin_rule(origin))
+                .collect::<Result<_, _>>()?,
             bearer: bearer.map(Bearer::new).transpose()?,
             loopback_only,
         })
@@ -161,9 +167,9 @@ impl fmt::Display for RuleError {
 
 impl std::error::Error for RuleError {}
 
-fn host_rule(entry: &String) -> Result<HostRule, RuleError> {
+fn host_rule(entry: &str) -> Result<HostRule, RuleError> {
     let Authority { host, port } =
-        Authority::parse(entry).ok_or_else(|| RuleError::Host(entry.clone()))?;
+        Authority::parse(entry).ok_or_else(|| RuleError::Host(entry.to_owned()))?;
     let host = match host {
         Host::Address(address) => Host::Address(address),
         Host::Name(name) => Host::Name(name.to_owned()),
@@ -172,8 +178,8 @@ fn host_rule(entry: &String) -> Result<HostRule, RuleError> {
 }
 
 /// The origin as a browser serialises it: no default port. RFC 6454 §6.2.
-fn origin_rule(entry: &String) -> Result<String, RuleError> {
-    let bad = || RuleError::Origin(entry.clone());
+fn origin_rule(entry: &str) -> Result<String, RuleError> {
+    let bad = || RuleError::Origin(entry.to_owned());
     let (scheme, rest) = entry.split_once("://").ok_or_else(bad)?;
     let scheme_byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
     if scheme.is_empty() || !scheme.bytes().all(scheme_byte) {

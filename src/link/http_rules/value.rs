@@ -62,10 +62,10 @@ pub fn decode_value(value: &str) -> Result<Cow<'_, str>, ValueError> {
 #[must_use]
 pub fn encode_value(text: &str) -> Cow<'_, str> {
     // A tab may stand in a field, but some programs on the way make it a space.
-    let plain = text.chars().all(|c| is_plain(c) && c != '\t')
-        && !text.starts_with(' ')
-        && !text.ends_with(' ')
-        && !(text.starts_with(PREFIX) && text.ends_with(SUFFIX));
+    let padded = text.starts_with(' ') || text.ends_with(' ');
+    let reads_as_coded = text.starts_with(PREFIX) && text.ends_with(SUFFIX);
+    let clean = text.chars().all(|c| is_plain(c) && c != '\t');
+    let plain = clean && !padded && !reads_as_coded;
     if plain {
         Cow::Borrowed(text)
     } else {

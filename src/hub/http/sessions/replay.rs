@@ -6,11 +6,11 @@ use std::fmt::{self, Write as _};
 /// One event stream of a session: 0 is the standalone one, each POST that streams has its own. Rises
 /// strictly within a session; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StreamId(pub u32);
+pub(in crate::hub::http) struct StreamId(pub u32);
 
 impl StreamId {
     /// The stream of a GET without `Last-Event-ID`. It lives as long as its session.
-    pub const STANDALONE: Self = Self(0);
+    pub(in crate::hub::http) const STANDALONE: Self = Self(0);
 }
 
 /// Position in a stream, `<stream>-<n>` on the wire. `n` is 1 for the first event and rises by one; 0 is
@@ -19,18 +19,18 @@ impl StreamId {
 /// It says nothing about whose stream it is: it is looked up in the session of whoever shows it and
 /// nowhere else, so no id opens the events of another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EventId {
+pub(in crate::hub::http) struct EventId {
     /// The stream.
-    pub stream: StreamId,
+    pub(in crate::hub::http) stream: StreamId,
     /// The event in it.
-    pub n: u64,
+    pub(in crate::hub::http) n: u64,
 }
 
 impl EventId {
     /// Reads an id. Only the one spelling that [`EventId::text`] writes is an id: no signs, no blanks,
     /// no leading zeros.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(in crate::hub::http) fn parse(text: &str) -> Option<Self> {
         let (stream, n) = text.split_once('-')?;
         Some(Self {
             stream: StreamId(number(stream)?),
@@ -40,7 +40,7 @@ impl EventId {
 
     /// The id as it stands on the wire, without an allocation.
     #[must_use]
-    pub fn text(self) -> EventIdText {
+    pub(in crate::hub::http) fn text(self) -> EventIdText {
         let mut text = EventIdText {
             bytes: [0; EVENT_ID_BYTES],
             len: 0,
@@ -68,7 +68,7 @@ const EVENT_ID_BYTES: usize = 31;
 
 /// An event id as text, on the stack.
 #[derive(Clone, Copy)]
-pub struct EventIdText {
+pub(in crate::hub::http) struct EventIdText {
     bytes: [u8; EVENT_ID_BYTES],
     len: usize,
 }
@@ -76,7 +76,7 @@ pub struct EventIdText {
 impl EventIdText {
     /// The text.
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(in crate::hub::http) fn as_str(&self) -> &str {
         let written = self.bytes.get(..self.len).unwrap_or_default();
         std::str::from_utf8(written).unwrap_or_default()
     }
@@ -195,13 +195,13 @@ fn follows(id: EventId, after: EventId) -> bool {
 
 /// The events of one stream after a position, in order. Iterates over id and payload.
 #[derive(Clone, Debug)]
-pub struct Replay<'a> {
+pub(in crate::hub::http) struct Replay<'a> {
     /// Where it starts: the id to prime the connection with.
-    pub after: EventId,
+    pub(in crate::hub::http) after: EventId,
     /// Whether the last event ends the stream, or has ended it already: nothing more will come.
-    pub finished: bool,
+    pub(in crate::hub::http) finished: bool,
     /// Events after `after` that are not kept any more.
-    pub lost: u64,
+    pub(in crate::hub::http) lost: u64,
     kept: vec_deque::Iter<'a, Kept>,
 }
 

@@ -152,7 +152,6 @@ fn a_session_walks_its_table() {
     // State, input, state after it.
     let table = [
         ("idle", "find", "idle, anew"),
-        ("idle", "touch", "idle, anew"),
         ("idle", "attach GET", "idle"),
         ("idle", "detach GET", "idle"),
         ("idle", "new stream", "busy"),
@@ -162,7 +161,6 @@ fn a_session_walks_its_table() {
         ("idle", "close", "gone"),
         ("idle", "remove", "gone"),
         ("busy", "find", "busy"),
-        ("busy", "touch", "busy"),
         ("busy", "attach GET", "busy"),
         ("busy", "detach GET", "busy"),
         ("busy", "new stream", "busy"),
@@ -187,7 +185,6 @@ fn a_session_walks_its_table() {
         let now = at(60);
         match input {
             "find" => assert_eq!(sessions.find(now, id.as_str(), ALICE), Some(PEER)),
-            "touch" => sessions.touch(now, PEER),
             "attach GET" => {
                 assert_eq!(sessions.attach(PEER, GET, B), Attach::Displaced(Carrier(7)));
             }
@@ -250,7 +247,7 @@ fn time_is_exact_and_the_longest_idle_goes_first() {
         None,
         "past its time, even before it is taken out"
     );
-    sessions.touch(at(110), PeerId(1));
+    assert_eq!(sessions.find(at(110), ids[1].as_str(), ALICE), None);
     assert_eq!(sessions.next_deadline(), Some(due), "nothing revives it");
     let ended = sessions.expire(at(130));
     let peers: Vec<_> = ended.into_iter().map(|ended| ended.peer).collect();
@@ -294,7 +291,6 @@ fn what_still_carries_an_ended_session_is_named() {
     assert_eq!(sessions.carrier(PEER, stream), None);
     sessions.finish(PEER, stream);
     sessions.detach(at(0), PEER, stream, B, Parting::Clean);
-    sessions.touch(at(0), PEER);
     assert_eq!(sessions.take_dropped(PEER), 0);
 }
 

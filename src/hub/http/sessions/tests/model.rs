@@ -268,11 +268,9 @@ fn run(seed: u64, trace: &mut String) {
                     .retain(|session| Some(session.peer) != theirs);
             }
             4 => {
-                sessions.touch(now, PeerId(peer));
-                let at = model.now;
-                if let Some(session) = model.of(peer).filter(|session| !session.due(at)) {
-                    session.alive = at;
-                }
+                let id = ids.last().expect("never empty");
+                let ours = sessions.find(now, id, principal);
+                assert_eq!(ours, model.find(id, principal, true).map(PeerId));
             }
             5 => {
                 let ours = sessions.new_stream(PeerId(peer), Carrier(carrier)).ok();
