@@ -7,8 +7,7 @@
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
-import { harness, Server, splitCommand } from "../lib/harness.mjs";
-import { sleep, start, stop } from "../lib/processes.mjs";
+import { harness, runToEnd, Server, splitCommand } from "../lib/harness.mjs";
 import { EXCEPTIONS } from "./exceptions.mjs";
 import { judge, readResults } from "./strict.mjs";
 
@@ -112,15 +111,12 @@ function listed(select) {
 }
 
 async function runSuite(arguments_) {
-  const child = start([...suite, ...arguments_], { stdio: ["ignore", "pipe", "pipe"] });
-  let text = "";
-  for (const output of [child.stdout, child.stderr]) output.on("data", (data) => (text += data));
-  const how = (await Promise.race([child.ended, sleep(ONE_RUN_MS)])) ?? (await stop(child, 1000));
+  const how = await runToEnd([...suite, ...arguments_], { limitMs: ONE_RUN_MS });
+  const text = how.out + how.err;
   const about = (scenario) => {
     const from = text.indexOf(`=== Running scenario: ${scenario} ===`);
-    return from < 0
-      ? "it was never begun"
-      : text.slice(from, text.indexOf("\n=== ", from + 4)).slice(0, 1500);
+    if (from < 0) return "it was never begun";
+    return text.slice(from, text.indexOf("\n=== ", from + 4)).slice(0, 1500);
   };
   return { how, text, about };
 }

@@ -52,6 +52,23 @@ async function noProcessLeft(checks) {
   else checks.pass("no process is left behind");
 }
 
+/**
+ * Runs `command` to its end: `{code, signal, out, err}`. After `limitMs` it is killed and `code`
+ * is null.
+ */
+export async function runToEnd(command, { env, cwd, limitMs }) {
+  const child = start(command, { env, cwd, stdio: ["ignore", "pipe", "pipe"] });
+  let out = "";
+  let err = "";
+  child.stdout?.on("data", (data) => (out += data));
+  child.stderr?.on("data", (data) => (err += data));
+  const closed = new Promise((resolve) => child.once("close", resolve));
+  const how = (await Promise.race([child.ended, sleep(limitMs)])) ?? (await stop(child, 1_000));
+  // Whoever inherited its output may keep that open.
+  await Promise.race([closed, sleep(2_000)]);
+  return { ...how, out, err };
+}
+
 /** A server that is started for a test and listens on a loopback port. */
 export class Server {
   #tail = "";
