@@ -1,5 +1,6 @@
 // The official conformance suite against a server, read strictly.
 //
+//   run.mjs PEERS                  examples/everything_server, beside the program under test
 //   run.mjs PEERS URL              a server that is up already
 //   run.mjs PEERS -- COMMAND ARG…  a server to start; {port} in an argument becomes a free port
 //
@@ -28,9 +29,9 @@ const RUNS = [
 const ONE_RUN_MS = 120_000;
 
 const [peers, ...argv] = process.argv.slice(2);
-const { options, command } = splitCommand(argv);
-const given = options[0];
-if ((given === undefined) === (command === undefined) || options.length > 1) {
+const { options, command = everythingServer() } = splitCommand(argv);
+const [given] = options;
+if (options.length > 1 || (given && argv.includes("--"))) {
   console.error("conformance: give the URL of a server, or -- and the command that starts one");
   process.exit(2);
 }
@@ -40,7 +41,7 @@ const suite = [
 ];
 
 await harness("conformance", RUNS.length * ONE_RUN_MS + 60_000, async ({ checks, home }) => {
-  const server = command && (await new Server(command).start());
+  const server = given ? undefined : await new Server(command).start();
   const url = given ?? `http://127.0.0.1:${server.port}/mcp`;
   const used = new Set();
   const totals = [];
@@ -53,6 +54,13 @@ await harness("conformance", RUNS.length * ONE_RUN_MS + 60_000, async ({ checks,
   console.log();
   if (checks.failed && server) console.log(`the server said last:\n${server.tail}`);
 });
+
+function everythingServer() {
+  const here = path.dirname(new URL(import.meta.url).pathname);
+  const drawspan = process.env.DRAWSPAN ?? path.join(here, "../../../target/release/drawspan");
+  const program = path.resolve(path.dirname(drawspan), "examples/everything_server");
+  return [program, "--listen", "http://127.0.0.1:{port}"];
+}
 
 async function oneRun(checks, { name, select, scenarios, url, home, used }) {
   const expected = listed(select);
