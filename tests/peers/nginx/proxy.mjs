@@ -4,6 +4,8 @@ import path from "node:path";
 import { quietPort, Server } from "../lib/harness.mjs";
 import { sleep } from "../lib/processes.mjs";
 
+// The port that the template listens on and those of its instances a, b and c.
+const TEMPLATE_PORTS = [8080, 8101, 8102, 8103];
 const here = path.dirname(new URL(import.meta.url).pathname);
 
 export class Proxy {
@@ -20,11 +22,12 @@ export class Proxy {
     fs.mkdirSync(directory, { recursive: true });
     // Started by root, its workers belong to another user who has to reach the directory.
     fs.chmodSync(directory, 0o711);
-    const address = (port) => `127.0.0.1:${port}`;
-    const [a, b, c] = this.ports.map(address);
-    const values = { listen: address(this.port), a, b, c };
+    const ports = new Map(TEMPLATE_PORTS.map((from, n) => [from, [this.port, ...this.ports][n]]));
     const template = fs.readFileSync(path.join(here, "nginx.conf.template"), "utf8");
-    const drawspan = template.replace(/\{(listen|a|b|c)\}/g, (_, name) => values[name]);
+    const drawspan = template.replace(
+      /127\.0\.0\.1:(\d+)/g,
+      (_, from) => `127.0.0.1:${ports.get(Number(from))}`,
+    );
     fs.writeFileSync(path.join(directory, "drawspan.conf"), drawspan);
     fs.writeFileSync(path.join(directory, "nginx.conf"), surroundings(directory, this.log));
     const command = [nginx, "-p", directory, "-c", `${directory}/nginx.conf`, "-e", "stderr"];
