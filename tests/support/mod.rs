@@ -404,12 +404,6 @@ impl World {
         self.settle();
     }
 
-    /// The one who runs the hub ends it, as a signal does.
-    pub fn stop(&mut self) {
-        self.hub.shutdown(self.now);
-        self.settle();
-    }
-
     /// The client takes so many more bytes, or all.
     pub fn client_reads(&mut self, bytes: Option<usize>) {
         self.client_appetite = bytes;

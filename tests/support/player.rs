@@ -170,7 +170,7 @@ impl Player {
                 let reason = reason.to_owned();
                 self.person_answers(Verdict::Deny { reason })?;
             }
-            ("host", "stop", None, None) => world.stop(),
+            ("host", "stop", None, None) => world.shut_down(),
             _ => return Err(format!("{actor} cannot do this")),
         }
         Ok(())
