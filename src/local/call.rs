@@ -214,6 +214,13 @@ impl LocalReply {
         ToolResult::error(text).into()
     }
 
+    /// A tool's result: structured content, a raw JSON value (an object before 2026-07-28), and its text for
+    /// clients that do not know it.
+    #[must_use]
+    pub fn structured(text: &str, structured: &str) -> Self {
+        ToolResult::structured(text, structured).into()
+    }
+
     /// Bad arguments of a prompt or a resource, as a JSON-RPC error.
     #[must_use]
     pub fn invalid(message: impl Into<String>) -> Self {

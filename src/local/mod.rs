@@ -27,6 +27,7 @@
 
 mod bounds;
 mod call;
+mod content;
 mod feature;
 mod iso_time;
 mod offer;
@@ -46,6 +47,7 @@ pub use self::call::{
     CallFacts, Context, InputKind, InputRequest, LocalAnswer, LocalKind, LocalOutput, LocalReply,
     LocalRequest, TaskStart,
 };
+pub use self::content::{Content, ResourceContents, Role};
 pub use self::feature::{Feature, TASKS_EXTENSION, declares};
 pub use self::offer::{
     OfPrompt, OfResource, OfTemplate, OfTool, Offer, Prompt, RegistryError, Resource, TaskSupport,
