@@ -22,6 +22,109 @@ mod work;
 
 use std::error::Error;
 
+use drawspan::bridge::ChannelMode;
+use drawspan::clock::Now;
+use drawspan::codec::uri::Uri;
+use drawspan::entropy::Entropy;
+use drawspan::hub::{
+    HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, Outcome, ServerIdentity,
+};
+use drawspan::io::EventLoop;
+use drawspan::io::system::OsEntropy;
+use drawspan::limits::Limits;
+use drawspan::link::http_rules::AccessRules;
+
+use crate::work::{Action, Work};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let listen = listen_address(std::env::args().skip(1))?;
+    let limits = Limits::default();
+    let mut events = EventLoop::new(&limits)?;
+    events.watch_signals()?;
+    let mut entropy = OsEntropy::new();
+    // Several instances behind one address would share a key that they read from a file.
+    let mut state_key = [0; 32];
+    entropy.fill(&mut state_key);
+    let config = HubConfig {
+        limits,
+        identity: ServerIdentity {
+            name: "everything".to_owned(),
+            title: Some("Everything server of drawspan".to_owned()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instructions: None,
+        },
+        gateway: None,
+        local: Some(LocalConfig {
+            registry: offers::registry()?,
+            state_key,
+        }),
+        channel_mode: ChannelMode::Off,
+        verbose: false,
+        policy: HubPolicy::Open,
+        http: HttpConfig {
+            rules: AccessRules::new(&[], &[], None, true)?,
+        },
+        tap: false,
+    };
+    let now = events.now();
+    let mut hub = Hub::new(config, Box::new(entropy), now);
+    match listen {
+        None => {
+            hub.serve_stdio(now);
+        }
+        Some(address) => {
+            let uri = Uri::parse(&address)?;
+            hub.listen_http(&uri.host, uri.port.unwrap_or(80));
+        }
+    }
+    let mut work = Work::default();
+    loop {
+        // Sleeps until something happens to the hub, or a tool is due.
+        events.turn(&mut [&mut hub, &mut work])?;
+        while events.take_signal().is_some() {
+            hub.shutdown(events.now());
+        }
+        if attend(events.now(), &mut hub, &mut work)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Hands requests to the tools and their answers to the hub; whether it is over.
+fn attend(now: Now, hub: &mut Hub, work: &mut Work) -> Result<bool, Box<dyn Error>> {
+    loop {
+        if let Some(event) = hub.poll_event() {
+            match event {
+                HubEvent::Local(request) => work.handle(now, &request),
+                HubEvent::LocalCancelled(call) => work.cancel(call),
+                HubEvent::ListenFailed { message } => return Err(message.into()),
+                HubEvent::Finished(Outcome::ClientFailed) => return Err("stdout failed".into()),
+                HubEvent::Finished(_) => return Ok(true),
+                // Of a Gateway, of a person who decides about calls, and for the log.
+                HubEvent::GateAsked { .. }
+                | HubEvent::GatewayFrame { .. }
+                | HubEvent::StoreToken(_)
+                | HubEvent::ForgetToken
+                | HubEvent::Diagnostic(_) => {}
+            }
+        } else if let Some(action) = work.poll() {
+            carry_out(action, now, hub);
+        } else {
+            return Ok(false);
+        }
+    }
+}
+
+/// Says to the hub what a tool has to say.
+fn carry_out(action: Action, now: Now, hub: &mut Hub) {
+    match action {
+        Action::Reply(call, reply) => hub.resolve_local(now, call, reply),
+        Action::Tell(tell) => {
+            hub.with_local(now, |local| tell.tell(now, local));
+        }
+    }
+}
+
 /// Where to listen; `None` is stdin and stdout.
 fn listen_address(mut words: impl Iterator<Item = String>) -> Result<Option<String>, String> {
     let mut address = None;
@@ -34,11 +137,4 @@ fn listen_address(mut words: impl Iterator<Item = String>) -> Result<Option<Stri
         }
     }
     Ok(address)
-}
-
-fn main() -> Result<(), Box<dyn Error>> {
-    let _listen = listen_address(std::env::args().skip(1))?;
-    let _registry = offers::registry()?;
-    let _work = work::Work::default();
-    Err("the hub serves no local tools yet".into())
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use drawspan::clock::{Deadline, Now, Uptime};
 use drawspan::codec::outbuf::OutBuf;
-use drawspan::entropy::Entropy;
 use drawspan::ids::{CallId, WireId};
 use drawspan::link::{Driven, IoEvent, IoRequest};
 use drawspan::local::{InputRequest, Local, LocalKind, LocalReply, LocalRequest, TaskStart};
@@ -33,6 +32,13 @@ const SECONDS_MAX: f64 = 3600.0;
 pub(crate) enum Action {
     /// The answer to a call.
     Reply(CallId, LocalReply),
+    /// Anything beside answers.
+    Tell(Tell),
+}
+
+/// What a tool can say beside its answer.
+#[derive(Debug)]
+pub(crate) enum Tell {
     /// How far a call is, of a hundred.
     Progress(CallId, u64),
     /// A log message in the service of a call.
@@ -45,11 +51,10 @@ pub(crate) enum Action {
     ResourceUpdated(&'static str),
 }
 
-impl Action {
+impl Tell {
     /// Says it.
-    pub(crate) fn carry_out(self, now: Now, local: &mut Local, entropy: &mut dyn Entropy) {
+    pub(crate) fn tell(self, now: Now, local: &mut Local) {
         match self {
-            Self::Reply(call, reply) => local.resolve(now, call, reply, entropy),
             Self::Progress(call, progress) => {
                 let message = format!("{progress} of 100");
                 local.progress(now, call, progress, Some(100), &message);
@@ -81,36 +86,40 @@ impl Work {
         };
         match &**name {
             "test_tool_with_logging" => {
-                self.at_once(Action::Log(call, "Tool execution started"));
-                self.later(now, STEP, call, Action::Log(call, "Tool processing data"));
+                self.tell(Tell::Log(call, "Tool execution started"));
+                self.tell_later(now, STEP, call, Tell::Log(call, "Tool processing data"));
                 let done = LocalReply::text("Tool with logging executed successfully");
-                let last = Action::Log(call, "Tool execution completed");
-                self.later(now, 2 * STEP, call, last);
-                self.later(now, 2 * STEP, call, Action::Reply(call, done));
+                self.tell_later(
+                    now,
+                    2 * STEP,
+                    call,
+                    Tell::Log(call, "Tool execution completed"),
+                );
+                self.reply_later(now, 2 * STEP, call, done);
             }
             "test_tool_with_progress" => {
-                self.at_once(Action::Progress(call, 0));
-                self.later(now, STEP, call, Action::Progress(call, 50));
-                self.later(now, 2 * STEP, call, Action::Progress(call, 100));
+                self.tell(Tell::Progress(call, 0));
+                self.tell_later(now, STEP, call, Tell::Progress(call, 50));
+                self.tell_later(now, 2 * STEP, call, Tell::Progress(call, 100));
                 let done = LocalReply::text("Tool with progress executed successfully");
-                self.later(now, 2 * STEP, call, Action::Reply(call, done));
+                self.reply_later(now, 2 * STEP, call, done);
             }
             "test_logging_tool" => {
-                self.at_once(Action::Log(call, "The tool was called"));
+                self.tell(Tell::Log(call, "The tool was called"));
                 self.reply(call, LocalReply::text("Logged."));
             }
             "test_reconnection" => {
-                self.at_once(Action::CloseStream(call));
+                self.tell(Tell::CloseStream(call));
                 let done = LocalReply::text("Reconnection test completed successfully");
-                self.later(now, AWAY, call, Action::Reply(call, done));
+                self.reply_later(now, AWAY, call, done);
             }
-            "test_trigger_tool_change" => self.change(call, Action::ListChanged(List::Tools)),
-            "test_trigger_prompt_change" => self.change(call, Action::ListChanged(List::Prompts)),
+            "test_trigger_tool_change" => self.change(call, Tell::ListChanged(List::Tools)),
+            "test_trigger_prompt_change" => self.change(call, Tell::ListChanged(List::Prompts)),
             "test_trigger_resource_change" => {
-                self.change(call, Action::ListChanged(List::Resources));
+                self.change(call, Tell::ListChanged(List::Resources));
             }
             "test_trigger_resource_update" => {
-                self.change(call, Action::ResourceUpdated("test://watched-resource"));
+                self.change(call, Tell::ResourceUpdated("test://watched-resource"));
             }
             "slow_compute" => self.compute(now, request),
             "failing_job" => {
@@ -140,8 +149,16 @@ impl Work {
         self.actions.pop_front()
     }
 
-    fn at_once(&mut self, action: Action) {
-        self.actions.push_back(action);
+    fn tell(&mut self, tell: Tell) {
+        self.actions.push_back(Action::Tell(tell));
+    }
+
+    fn tell_later(&mut self, now: Now, after: Duration, call: CallId, tell: Tell) {
+        self.later(now, after, call, Action::Tell(tell));
+    }
+
+    fn reply_later(&mut self, now: Now, after: Duration, call: CallId, reply: LocalReply) {
+        self.later(now, after, call, Action::Reply(call, reply));
     }
 
     fn later(&mut self, now: Now, after: Duration, call: CallId, action: Action) {
@@ -151,11 +168,11 @@ impl Work {
     }
 
     fn reply(&mut self, call: CallId, reply: LocalReply) {
-        self.at_once(Action::Reply(call, reply));
+        self.actions.push_back(Action::Reply(call, reply));
     }
 
-    fn change(&mut self, call: CallId, change: Action) {
-        self.at_once(change);
+    fn change(&mut self, call: CallId, change: Tell) {
+        self.tell(change);
         self.reply(call, LocalReply::text("Done."));
     }
 
@@ -174,7 +191,7 @@ impl Work {
     fn job(&mut self, now: Now, request: &LocalRequest, outcome: LocalReply) {
         self.go_on_as_task(request);
         let call = request.call;
-        self.later(now, JOB, call, Action::Reply(call, outcome));
+        self.reply_later(now, JOB, call, outcome);
     }
 
     fn compute(&mut self, now: Now, request: &LocalRequest) {
@@ -193,7 +210,7 @@ impl Work {
         }
         let call = request.call;
         let time = Duration::from_secs_f64(seconds);
-        self.later(now, time, call, Action::Reply(call, done));
+        self.reply_later(now, time, call, done);
     }
 
     fn confirm_delete(&mut self, request: &LocalRequest) {

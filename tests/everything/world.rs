@@ -19,7 +19,7 @@ use drawspan::protocol::{Lane, MessageSink};
 use serde_json::{Value, json};
 
 use crate::offers;
-use crate::work::Work;
+use crate::work::{Action, Work};
 
 #[derive(Default)]
 struct Lines {
@@ -173,7 +173,12 @@ impl World {
             } else if let Some(output) = self.local.poll() {
                 self.route_output(output);
             } else if let Some(action) = self.work.poll() {
-                action.carry_out(self.now, &mut self.local, &mut self.entropy);
+                match action {
+                    Action::Reply(call, reply) => {
+                        self.local.resolve(self.now, call, reply, &mut self.entropy);
+                    }
+                    Action::Tell(tell) => tell.tell(self.now, &mut self.local),
+                }
             } else {
                 return;
             }
