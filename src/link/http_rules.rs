@@ -128,3 +128,6 @@ impl HttpRefusal {
 fn trimmed(value: &str) -> &str {
     value.trim_matches([' ', '\t'])
 }
+
+#[cfg(test)]
+mod tests;

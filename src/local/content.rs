@@ -157,7 +157,10 @@ impl LocalReply {
             text
         };
         let mut json = String::from(r#"{"completion":{"values":"#);
-        write_list(&mut json, values.iter().take(COMPLETION_VALUES_MAX).map(quoted));
+        write_list(
+            &mut json,
+            values.iter().take(COMPLETION_VALUES_MAX).map(quoted),
+        );
         let (total, more) = (values.len(), values.len() > COMPLETION_VALUES_MAX);
         json.push_str(&format!(r#","total":{total},"hasMore":{more}}}}}"#));
         Self::Result(json)
@@ -226,6 +229,9 @@ mod tests {
         );
         let many: Vec<String> = (0..101).map(|number| number.to_string()).collect();
         let json = result(LocalReply::completion(&many));
-        assert!(json.ends_with(r#""99"],"total":101,"hasMore":true}}"#), "{json}");
+        assert!(
+            json.ends_with(r#""99"],"total":101,"hasMore":true}}"#),
+            "{json}"
+        );
     }
 }

@@ -49,14 +49,8 @@ impl AccessRules {
             return Err(RuleError::NoToken);
         }
         Ok(Self {
-            hosts: hosts
-                .iter()
-                .map(|host| host_rule(host))
-                .collect::<Result<_, _>>()?,
-            origins: origins
-                .iter()
-                .map(|origin| origin_rule(origin))
-                .collect::<Result<_, _>>()?,
+            hosts: each(hosts, host_rule)?,
+            origins: each(origins, origin_rule)?,
             bearer: bearer.map(Bearer::new).transpose()?,
             loopback_only,
         })
@@ -166,6 +160,13 @@ impl fmt::Display for RuleError {
 }
 
 impl std::error::Error for RuleError {}
+
+fn each<T>(
+    entries: &[String],
+    read: impl Fn(&str) -> Result<T, RuleError>,
+) -> Result<Vec<T>, RuleError> {
+    entries.iter().map(|entry| read(entry)).collect()
+}
 
 fn host_rule(entry: &str) -> Result<HostRule, RuleError> {
     let Authority { host, port } =

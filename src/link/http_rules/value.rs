@@ -62,14 +62,13 @@ pub fn decode_value(value: &str) -> Result<Cow<'_, str>, ValueError> {
 #[must_use]
 pub fn encode_value(text: &str) -> Cow<'_, str> {
     // A tab may stand in a field, but some programs on the way make it a space.
-    let padded = text.starts_with(' ') || text.ends_with(' ');
-    let reads_as_coded = text.starts_with(PREFIX) && text.ends_with(SUFFIX);
-    let clean = text.chars().all(|c| is_plain(c) && c != '\t');
-    let plain = clean && !padded && !reads_as_coded;
-    if plain {
-        Cow::Borrowed(text)
-    } else {
+    let needs_bytes = text.chars().any(|c| !is_plain(c) || c == '\t');
+    let has_outer_blank = text.starts_with(' ') || text.ends_with(' ');
+    let is_marked = text.starts_with(PREFIX) && text.ends_with(SUFFIX);
+    if needs_bytes || has_outer_blank || is_marked {
         Cow::Owned(format!("{PREFIX}{}{SUFFIX}", BASE64.encode(text)))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 
