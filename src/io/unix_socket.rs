@@ -2,19 +2,23 @@
 //!
 //! A listener is made under a name of its own (`PATH.PID-N`), with mode 0600, and linked into place
 //! once it listens. So nobody meets one that is half made, and of two processes that start at once
-//! only one gets the name. A file that refuses connections belongs to a dead process and is moved
-//! away first; it is put back when it turns out to be another file than the one that refused.
+//! only one gets the name; they take turns by a lock on the directory. A file that refuses
+//! connections belongs to a dead process and is moved away first; it is put back when it turns out to
+//! be another file than the one that refused.
 //!
 //! Source: unix(7); the same steps are known from OpenSSH's connection sharing.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
@@ -29,6 +33,11 @@ const BACKLOG: i32 = 4_096;
 
 /// Attempts at a name that others are after, too.
 const TRIES_MAX: u32 = 4;
+
+/// How long a starter waits for its turn: whoever has it needs far less than a millisecond, but anyone
+/// who can read the directory could keep it.
+const TURN_TRIES_MAX: u32 = 200;
+const TURN_WAIT: Duration = Duration::from_millis(1);
 
 /// How messages call a socket.
 pub(super) fn label(path: &Path) -> String {
@@ -105,6 +114,7 @@ pub(super) fn listen(path: &Path) -> Result<(OwnedFd, SocketFile), String> {
     }
     let say = |error: io::Error| words(&error);
     let (socket, draft) = make(&own).map_err(say)?;
+    let _turn = turn(path);
     for _ in 0..TRIES_MAX {
         match std::fs::hard_link(&draft.path, path) {
             Ok(()) => {
@@ -123,6 +133,27 @@ pub(super) fn listen(path: &Path) -> Result<(OwnedFd, SocketFile), String> {
         }
     }
     Err("others are after the same name".to_owned())
+}
+
+/// One at a time: a dead process's file is moved away and looked at, and while a live one is put back
+/// another starter could take the name. Without a turn that moment stays open.
+fn turn(path: &Path) -> Option<File> {
+    let parent = path.parent()?;
+    let here = Path::new(".");
+    let directory = if parent.as_os_str().is_empty() {
+        here
+    } else {
+        parent
+    };
+    let directory = File::open(directory).ok()?;
+    for _ in 0..TURN_TRIES_MAX {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(directory),
+            Err(Errno::AGAIN) => std::thread::sleep(TURN_WAIT),
+            Err(_) => break,
+        }
+    }
+    None
 }
 
 /// A name that nobody else uses, in the same directory and so on the same file system.
