@@ -297,7 +297,12 @@ impl HttpConnection {
     /// Gives a body back, so that the next one needs no allocation.
     pub fn recycle(&mut self, mut body: Vec<u8>) {
         body.clear();
-        if body.capacity() > self.spare.capacity() && body.capacity() <= KEEP_BYTES {
+        if body.capacity() > KEEP_BYTES {
+            return;
+        }
+        if self.stash.capacity() == 0 && self.spare.capacity() > 0 {
+            self.stash = body;
+        } else if body.capacity() > self.spare.capacity() {
             self.spare = body;
         }
     }
