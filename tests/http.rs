@@ -8,5 +8,7 @@ mod llhttp;
 mod memory;
 #[path = "http/player.rs"]
 mod player;
+#[path = "http/random.rs"]
+mod random;
 #[path = "http/sockets.rs"]
 mod sockets;

@@ -334,7 +334,12 @@ impl HttpConnection {
             return;
         }
         self.phase = Phase::Closed;
-        self.give_up_exchanges();
+        for (exchange, found) in self.exchanges.iter_mut() {
+            if found.told && found.answer != exchange::Answer::Done {
+                self.events.push_back(HttpEvent::Gone { exchange });
+            }
+        }
+        self.exchanges.clear();
         self.out = OutBuf::new();
         self.drop_input();
         self.asks = Asks {
@@ -342,16 +347,6 @@ impl HttpConnection {
             ..Asks::default()
         };
         self.events.push_back(HttpEvent::Closed);
-    }
-
-    /// Nothing further can be answered.
-    fn give_up_exchanges(&mut self) {
-        for (exchange, found) in self.exchanges.iter_mut() {
-            if found.told && found.answer != exchange::Answer::Done {
-                self.events.push_back(HttpEvent::Gone { exchange });
-            }
-        }
-        self.exchanges.clear();
     }
 }
 

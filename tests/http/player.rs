@@ -147,7 +147,7 @@ const ROOMY: BodyLimits = BodyLimits {
 };
 
 /// Takes answers apart as a client must. Every byte belongs to one.
-fn answers(mut output: &[u8], methods: &[&str]) -> Vec<(u16, String)> {
+pub(crate) fn answers(mut output: &[u8], methods: &[&str]) -> Vec<(u16, String)> {
     let mut answers = Vec::new();
     let mut finals = 0;
     while !output.is_empty() {

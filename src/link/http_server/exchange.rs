@@ -94,6 +94,10 @@ impl Exchanges {
         self.list.back_mut()
     }
 
+    pub(super) fn newest(&self) -> Option<&Exchange> {
+        self.list.back()
+    }
+
     pub(super) fn front(&mut self) -> Option<&mut Exchange> {
         self.list.front_mut()
     }

@@ -109,9 +109,9 @@ impl HttpConnection {
     /// Reads on until input is needed, or the owner.
     fn read(&mut self, input: &mut &[u8]) {
         loop {
-            match &mut self.phase {
+            match &self.phase {
                 Phase::Head if input.is_empty() => return,
-                Phase::Head if self.exchanges.len() >= self.bounds.pipelined_requests_max => return,
+                Phase::Head if self.holds_back() => return,
                 Phase::Head => self.read_head(input),
                 Phase::Body(_) => {
                     if !self.read_body(input) {
@@ -125,6 +125,13 @@ impl HttpConnection {
                 }
             }
         }
+    }
+
+    /// Whether the next request waits for an answer: too many are open, or the last one is of an old
+    /// client, whose answer may turn out to end with the connection.
+    fn holds_back(&self) -> bool {
+        let full = self.exchanges.len() >= self.bounds.pipelined_requests_max;
+        full || self.exchanges.newest().is_some_and(|newest| newest.old)
     }
 
     fn read_head(&mut self, input: &mut &[u8]) {
@@ -264,7 +271,7 @@ impl HttpConnection {
     }
 
     /// The client will send no more, and all that it sent was read.
-    fn input_is_over(&mut self) {
+    pub(super) fn input_is_over(&mut self) {
         match &self.phase {
             Phase::Head if self.reader.has_begun() => {
                 self.refuse(false, 400, "request ends within its head");
@@ -291,8 +298,10 @@ impl HttpConnection {
 
     /// All answers are given: lets them leave.
     pub(super) fn leave(&mut self) {
-        // None is left, unless an old client sent more behind a request that has an endless answer.
-        self.give_up_exchanges();
+        debug_assert!(
+            self.exchanges.is_empty(),
+            "only the last answer ends the connection"
+        );
         self.phase = Phase::Leaving;
         self.clocks.wait = Wait::Nothing;
         self.clocks.probe = None;

@@ -247,7 +247,12 @@ impl HttpConnection {
         }
         if place + 1 == self.exchanges.len() {
             match &self.phase {
-                Phase::Deciding(terms) if terms.framing.is_empty() => self.next_request(),
+                Phase::Deciding(terms) if terms.framing.is_empty() => {
+                    self.next_request();
+                    if self.ended && self.stash.is_empty() {
+                        self.input_is_over();
+                    }
+                }
                 Phase::Deciding(_) | Phase::Body(_) => self.no_more_requests(),
                 Phase::Head | Phase::Done | Phase::Leaving | Phase::Closed => {}
             }
