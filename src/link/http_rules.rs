@@ -19,7 +19,7 @@
 //! | [`check_modern_headers`] | routing headers that are missing or contradict       | 400, -32020          |
 //! |                          | metadata without version; a version we do not speak  | 400, -32602; -32022  |
 //!
-//! The first two rows guard every request, whatever its method and path, before its body is read.
+//! [`check_access`] guards every request, whatever its method and path, before its body is read.
 //!
 //! Source: Spec 2025-11-25 basic/transports, 2026-07-28 basic/transports/streamable-http;
 //! reliability-security T18, T22 to T25, T30; conformance §3.2.

@@ -246,7 +246,17 @@ fn values_are_read_and_written_as_the_fixture_says() {
     }
 }
 
-/// Texts of up to twelve characters, many of them troublesome.
+/// A text of up to twelve of these pieces.
+fn random_text_of(seed: &mut Seeded, pieces: &[&str]) -> String {
+    let mut pick = |n: usize| {
+        let mut byte = [0];
+        seed.fill(&mut byte);
+        usize::from(byte[0]) % n
+    };
+    (0..pick(13)).map(|_| pieces[pick(pieces.len())]).collect()
+}
+
+/// A text of ordinary and troublesome characters.
 fn random_text(seed: &mut Seeded) -> String {
     const PIECES: [&str; 16] = [
         "a",
@@ -266,12 +276,7 @@ fn random_text(seed: &mut Seeded) -> String {
         "\"",
         "\\",
     ];
-    let mut pick = |n: usize| {
-        let mut byte = [0];
-        seed.fill(&mut byte);
-        usize::from(byte[0]) % n
-    };
-    (0..pick(13)).map(|_| PIECES[pick(PIECES.len())]).collect()
+    random_text_of(seed, &PIECES)
 }
 
 #[test]
@@ -293,6 +298,115 @@ fn every_text_comes_back_from_a_header() {
                 Ok(&*meaning),
                 "round {round}"
             );
+        }
+    }
+}
+
+#[test]
+fn hosts_are_read_as_in_a_url() {
+    const PIECES: [&str; 14] = [
+        "localhost",
+        "127",
+        "0",
+        "1",
+        "65535",
+        ".",
+        ":",
+        "::",
+        "[",
+        "]",
+        "@",
+        "-",
+        "A",
+        "é",
+    ];
+    let mut seed = Seeded::new(9);
+    let mut good = 0;
+    for _ in 0..50_000 {
+        let text = random_text_of(&mut seed, &PIECES);
+        let wanted = crate::codec::uri::split_authority(&text).ok();
+        let found = authority::Authority::parse(&text);
+        assert_eq!(
+            found.map(|found| found.port),
+            wanted.as_ref().map(|w| w.1),
+            "{text}"
+        );
+        let (Some(found), Some((host, _))) = (found, wanted) else {
+            continue;
+        };
+        good += 1;
+        let wanted = match host.parse() {
+            Ok(address) => authority::Host::Address(address),
+            Err(_) => authority::Host::Name(host.as_str()),
+        };
+        assert!(found.host.is(&wanted), "{text}");
+    }
+    assert!(good > 1_000, "{good}");
+}
+
+#[test]
+fn no_head_makes_a_check_panic() {
+    const PIECES: [&str; 20] = [
+        "application/json",
+        "text/event-stream",
+        "*/*",
+        ",",
+        ";",
+        "q=0",
+        "=",
+        " ",
+        "\t",
+        "\"",
+        "http://",
+        "localhost",
+        ":",
+        "[::1]",
+        "Bearer",
+        "=?base64?",
+        "?=",
+        "2026-07-28",
+        "é",
+        "\0",
+    ];
+    let params = param_headers(r#"{"properties":{"p":{"type":"integer","x-mcp-header":"P"}}}"#);
+    let params = params.expect("valid");
+    let token = Secret::new("t".to_owned());
+    let rules = AccessRules::new(&[], &[], Some(token), true).expect("good rules");
+    let names = [
+        "Host",
+        "Origin",
+        "Authorization",
+        "Content-Type",
+        "Content-Encoding",
+        "Accept",
+        "Mcp-Session-Id",
+        "MCP-Protocol-Version",
+        "Mcp-Method",
+        "Mcp-Name",
+        "Mcp-Param-P",
+    ];
+    let mut seed = Seeded::new(3);
+    for _ in 0..3_000 {
+        let mut fields = Vec::new();
+        for name in names {
+            let value = random_text_of(&mut seed, &PIECES);
+            fields.push((name.to_owned(), (value.len() % 7 > 0).then_some(value)));
+        }
+        let mut head = head(fields);
+        head.target = random_text_of(&mut seed, &["/", "?", "&", "=", "access_token", "é"]);
+        for refusal in [
+            check_access(&head, &rules).err(),
+            check_post(&head).err(),
+            check_get(&head).err(),
+            check_delete(&head).err(),
+            session_id(&head).err(),
+        ] {
+            let _ = refusal.map(|refusal| shown(&refusal));
+        }
+        let arguments = Some(r#"{"p":7}"#);
+        for version in [None, Some("2026-07-28"), head.fields[7].1.as_deref()] {
+            let method = head.fields[8].1.as_deref().unwrap_or("tools/call");
+            let _ = check_modern_headers(&head, method, None, version, arguments, &params);
         }
     }
 }
