@@ -193,7 +193,8 @@ pub enum LocalReply {
     NeedInput {
         /// What to ask, each under a key of its own.
         requests: Vec<InputRequest>,
-        /// To be given back. The client can read it, but not change it unnoticed.
+        /// To be given back. A stateless client can read it, and cannot change it unnoticed; but it may come
+        /// without, or with an older one of the same request: a tool looks at both, answers and state.
         state: Option<String>,
     },
     /// The tool goes on as a task: the client is told so, and the same call is resolved once more by what

@@ -181,10 +181,10 @@ mod tests {
     use super::*;
 
     fn result(reply: LocalReply) -> String {
-        match reply {
-            LocalReply::Result(json) => json,
-            other => panic!("no result: {other:?}"),
-        }
+        let LocalReply::Result(json) = reply else {
+            panic!("no result: {reply:?}")
+        };
+        json
     }
 
     #[test]

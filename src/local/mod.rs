@@ -37,6 +37,8 @@ mod settle;
 mod shelf;
 mod tasks;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};

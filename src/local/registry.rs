@@ -289,3 +289,173 @@ fn has_scheme(uri: &str) -> bool {
             && !uri.chars().any(|c| c.is_control() || c == ' ')
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: &str = r#"{"type":"object"}"#;
+
+    fn definitions(registry: &Registry) -> Vec<&str> {
+        registry.tool_definitions().collect()
+    }
+
+    #[test]
+    fn definitions_are_given_out_as_they_were_given() {
+        let mut registry = Registry::new();
+        let tool = Tool::new("b", "say \"b\"", r#" {"type" : "object","x":1.0} "#)
+            .title("B")
+            .icons(r#"[{"src":"data:,"}]"#)
+            .annotations(r#"{"readOnlyHint":true}"#)
+            .output_schema(OBJECT)
+            .meta(r#"{"k":1e2}"#);
+        registry.add_tool(tool).expect("a good tool");
+        registry
+            .add_tool(Tool::new("a", "", OBJECT))
+            .expect("a good tool");
+        assert_eq!(
+            definitions(&registry),
+            [
+                concat!(
+                    r#"{"name":"b","description":"say \"b\"","inputSchema":{"type" : "object","x":1.0},"#,
+                    r#""title":"B","icons":[{"src":"data:,"}],"annotations":{"readOnlyHint":true},"#,
+                    r#""outputSchema":{"type":"object"},"_meta":{"k":1e2}}"#
+                ),
+                r#"{"name":"a","description":"","inputSchema":{"type":"object"}}"#
+            ]
+        );
+        assert_eq!(registry.input_schema("a"), Some(OBJECT));
+        assert_eq!(registry.input_schema("c"), None);
+    }
+
+    #[test]
+    fn what_no_client_would_take_is_refused() {
+        let mut registry = Registry::new();
+        registry
+            .add_tool(Tool::new("a", "", OBJECT))
+            .expect("a good tool");
+        let long = "x".repeat(129);
+        for (tool, wanted) in [
+            (Tool::new("a", "", OBJECT), "already a tool called a"),
+            (Tool::new("", "", OBJECT), "must be 1 to 128"),
+            (Tool::new("a b", "", OBJECT), "(found \"a b\")"),
+            (Tool::new(&long, "", OBJECT), "must be 1 to 128"),
+            (
+                Tool::new("b", "", "{"),
+                "inputSchema of b must be a JSON object",
+            ),
+            (Tool::new("b", "", "[]"), "inputSchema of b must be"),
+            (
+                Tool::new("b", "", r#"{"type":"string"}"#),
+                "an object schema",
+            ),
+            (
+                Tool::new("b", "", r#"{"type":"object"},"x":1"#),
+                "inputSchema of b",
+            ),
+            (
+                Tool::new("b", "", OBJECT).icons("{}"),
+                "icons of b must be a JSON array",
+            ),
+            (
+                Tool::new("b", "", OBJECT).meta("1"),
+                "_meta of b must be a JSON object",
+            ),
+        ] {
+            let error = registry.add_tool(tool).expect_err(wanted).to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
+        assert_eq!(definitions(&registry).len(), 1);
+        for uri in ["b", ":b", "a:", "1a:b", "a b:c", "a:b c", "a:\n"] {
+            assert!(
+                registry.add_resource(Resource::new(uri, "r")).is_err(),
+                "{uri}"
+            );
+        }
+        for template in ["a", "a:{", "a:{?q}"] {
+            assert!(registry.add_template(Template::new(template, "t")).is_err());
+        }
+        for name in ["", "a\tb"] {
+            assert!(registry.add_prompt(Prompt::new(name, "p")).is_err());
+        }
+    }
+
+    #[test]
+    fn everything_can_be_taken_away_and_put_back() {
+        let mut registry = Registry::new();
+        registry.add_tool(Tool::new("a", "", OBJECT)).expect("new");
+        registry
+            .add_resource(Resource::new("a:b", "r").size(7))
+            .expect("new");
+        registry
+            .add_template(Template::new("a:{b}", "t"))
+            .expect("new");
+        registry.add_prompt(Prompt::new("a", "p")).expect("new");
+        for _ in 0..2 {
+            let taken = [
+                registry.remove_tool("a"),
+                registry.remove_resource("a:b"),
+                registry.remove_template("a:{b}"),
+                registry.remove_prompt("a"),
+            ];
+            assert!(taken == [true; 4] || taken == [false; 4]);
+        }
+        assert_eq!(registry.capabilities().legacy, "");
+        registry
+            .add_tool(Tool::new("a", "", OBJECT))
+            .expect("free again");
+    }
+
+    #[test]
+    fn capabilities_name_what_there_is() {
+        let mut registry = Registry::new();
+        registry.add_tool(Tool::new("a", "", OBJECT)).expect("new");
+        assert_eq!(registry.capabilities().legacy, r#""tools":{}"#);
+        assert_eq!(registry.capabilities().modern, r#""tools":{}"#);
+        let slow = Tool::new("b", "", OBJECT).tasks(TaskSupport::Optional);
+        registry.add_tool(slow).expect("new");
+        registry
+            .add_template(Template::new("a:{b}", "t"))
+            .expect("new");
+        registry.declare_resource_updates();
+        let found = registry.capabilities();
+        assert_eq!(found.legacy, r#""tools":{},"resources":{"subscribe":true}"#);
+        assert_eq!(
+            found.modern,
+            r#""tools":{},"resources":{"subscribe":true},"extensions":{"io.modelcontextprotocol/tasks":{}}"#
+        );
+    }
+
+    #[test]
+    fn the_first_template_that_fits_counts() {
+        let mut registry = Registry::new();
+        for template in ["a:{x}/c", "a:{+y}"] {
+            registry
+                .add_template(Template::new(template, "t"))
+                .expect("new");
+        }
+        let found = |uri| registry.template_of(uri).map(|name| &**name);
+        assert_eq!(found("a:b/c"), Some("a:{x}/c"));
+        assert_eq!(found("a:b/d"), Some("a:{+y}"));
+        assert_eq!(found("b:b"), None);
+    }
+
+    #[test]
+    fn arguments_of_prompts_are_listed() {
+        let mut registry = Registry::new();
+        let prompt = Prompt::new("p", "d")
+            .argument("a", "first", true)
+            .argument("b", "second", false);
+        registry.add_prompt(prompt.title("P")).expect("new");
+        let entry = registry.prompts.find("p").expect("it").1;
+        assert_eq!(
+            entry.json(),
+            concat!(
+                r#"{"name":"p","description":"d","title":"P","arguments":["#,
+                r#"{"name":"a","description":"first","required":true},"#,
+                r#"{"name":"b","description":"second","required":false}]}"#
+            )
+        );
+        assert_eq!(entry.kind.required, ["a"]);
+    }
+}

@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn variables_are_found_where_the_template_has_them() {
-        type Found = Option<&'static [(&'static str, &'static str)]>;
-        let cases: [(&str, &str, Found); 13] = [
+        type Found<'a> = Option<&'a [(&'a str, &'a str)]>;
+        let cases: [(&str, &str, Found<'_>); 13] = [
             (
                 "test://t/{id}/data",
                 "test://t/123/data",
