@@ -559,7 +559,7 @@ impl Book {
         }
         let number = match number {
             Some(number) => number,
-            None => *self.batch_nulls.keys().next().ok_or("no batch is open")?,
+            None => self.spent_batch(answers.len()).ok_or("no batch is open")?,
         };
         for line in &lines {
             self.answer(line, Some(number), turn, queue)?;
@@ -579,6 +579,17 @@ impl Book {
             list.retain(|open| !of_batch(open));
         }
         Ok(())
+    }
+
+    /// A batch that has nothing left but so many refusals.
+    fn spent_batch(&self, refusals: usize) -> Option<u64> {
+        let alive = |number: u64| {
+            let mut all = self.open.values().flatten();
+            all.any(|open| open.batch == Some(number) && !open.cancelled)
+        };
+        let mut all = self.batch_nulls.iter();
+        let found = all.find(|(number, owed)| **owed == refusals && !alive(**number));
+        found.map(|(number, _)| *number)
     }
 
     fn answer(
@@ -700,6 +711,8 @@ impl Book {
         let structured = outcome.structured.map(RawValue::get);
         let structured = structured.ok_or("no structured content")?;
         match call.tool {
+            // In a batch it is as old as the last answer of the others.
+            "events_poll" | "events_wait" if open.batch.is_some() => Ok(()),
             "events_poll" => queue.polled(turn.at, call, structured),
             "events_wait" => {
                 let waited = turn.at.since(open.since);

@@ -98,6 +98,7 @@ pub struct Client {
     pub results: BTreeMap<String, String>,
     lines: Vec<(Vec<u8>, What)>,
     in_batch: bool,
+    line_max: usize,
     pub notes: Vec<String>,
 }
 
@@ -141,6 +142,7 @@ impl Client {
             results: BTreeMap::new(),
             lines: Vec::new(),
             in_batch: false,
+            line_max: plan.limits.message_bytes_max,
             notes: Vec::new(),
         }
     }
@@ -393,7 +395,7 @@ impl Client {
         let tool = tools[self.dice.weighted(&[10, 16, 5, 5, 5, 4, 8, 3, 5])];
         let mut call = new_call(tool);
         self.markers += 1;
-        let mark = format!("mk{}x", self.markers);
+        let mark = format!("mk:{}:", self.markers);
         let marker = Some(self.markers);
         let arguments = match tool {
             "events_poll" | "events_wait" => return self.event_call(call),
@@ -500,7 +502,7 @@ impl Client {
         }
         self.markers += 1;
         let marker = self.markers;
-        let arguments = format!(r#"{{"session_key":"mk{marker}x"}}"#);
+        let arguments = format!(r#"{{"session_key":"mk:{marker}:"}}"#);
         self.push_call(id, call, &arguments, false, Some(marker));
     }
 
@@ -598,6 +600,10 @@ impl Client {
             whats.push(in_batch(what));
         }
         let text = format!("[{}]", texts.join(" , "));
+        // How much of a line that is too long is looked at depends on how it travels.
+        if text.len() > self.line_max {
+            return;
+        }
         self.say(&text, What::Batch(whats));
     }
 

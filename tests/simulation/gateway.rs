@@ -42,11 +42,14 @@ pub struct Gateway {
     may_refuse: bool,
     event_pace_ms: u64,
     flood: u64,
+    /// Whether its messages may be long.
+    talkative: bool,
     agenda: BTreeMap<(u64, u64), Act>,
     acts: u64,
     /// Number of the present connection, from 1.
     pub connection: u64,
     phase: Phase,
+    /// Whether the hub has been in service.
     served: bool,
     tick_ms: u64,
     silent_until: u64,
@@ -81,6 +84,7 @@ impl Gateway {
             may_refuse: plan.may_refuse,
             event_pace_ms: plan.event_pace_ms,
             flood: plan.flood,
+            talkative: true,
             agenda: BTreeMap::new(),
             acts: 0,
             connection: 0,
@@ -125,6 +129,7 @@ impl Gateway {
         self.trouble = 0;
         self.may_refuse = false;
         self.silent_until = 0;
+        self.talkative = false;
         self.event_pace_ms = 1_000_000;
         world.gateway_up = true;
         world.gateway_door = Door::Open;
@@ -297,6 +302,7 @@ impl Gateway {
     }
 
     fn answer_request(&mut self, now_ms: u64, id: &Value, method: &str, params: &Value) {
+        self.served = true;
         let connection = self.connection;
         let at = now_ms + self.delay();
         let payload = payload_for(method, params);
@@ -374,7 +380,6 @@ impl Gateway {
                 if self.phase == Phase::Up {
                     self.phase = Phase::Accepted;
                 }
-                self.served = true;
                 self.plan(now_ms + self.tick_ms, Act::Tick(connection));
             }
             Act::Tick(connection) if present(connection) => {
@@ -598,7 +603,7 @@ impl Gateway {
             ""
         };
         let size = match self.dice.below(30) {
-            0 => self.dice.size(500, 3_000),
+            0 if self.talkative => self.dice.size(500, 3_000),
             _ => self.dice.size(0, 30),
         };
         let code = self.code().filter(|_| !user).unwrap_or_default();
@@ -650,7 +655,7 @@ impl Gateway {
         );
     }
 
-    /// Tells one event that must arrive.
+    /// Tells one short event that must arrive.
     pub fn tell_one(&mut self, world: &mut World, queue: &mut Queue) {
         self.tell_message(world, queue);
     }
@@ -683,8 +688,8 @@ fn payload_for(method: &str, params: &Value) -> String {
 
 /// The markers in a text.
 pub fn markers(text: &str) -> BTreeSet<u64> {
-    let parts = text.split("mk").skip(1);
-    let numbers = parts.filter_map(|rest| rest.split_once('x').map(|(number, _)| number));
+    let parts = text.split("mk:").skip(1);
+    let numbers = parts.filter_map(|rest| rest.split_once(':').map(|(number, _)| number));
     numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
@@ -726,11 +731,11 @@ impl Frames {
         let method = frame["method"].as_str().ok_or("no method")?;
         for marker in markers(text) {
             if !self.asked.insert((method.to_owned(), marker)) {
-                return Err(format!("{method} of call mk{marker}x was sent twice"));
+                return Err(format!("{method} of call mk:{marker}: was sent twice"));
             }
             if dead.contains(&marker) {
                 return Err(format!(
-                    "{method} of call mk{marker}x, which was over, was sent"
+                    "{method} of call mk:{marker}: which was over, was sent"
                 ));
             }
         }

@@ -468,6 +468,8 @@ impl<'t> Run<'t> {
         let newest = self.client.cursor;
         self.told = false;
         let result = self.ask("events_wait", newest)?;
+        let by = self.world.now.after(Duration::from_secs(60));
+        self.until(by, |run| run.world.gateway_bytes_under_way() == 0)?;
         ensure(result.contains("\"cursor\":") || !open, || {
             format!("the wait got {result}")
         })
@@ -572,6 +574,11 @@ impl<'t> Run<'t> {
             Ending::InputAndDeaf => {
                 self.world.client_appetite = Some(self.person.size(0, 3_000));
                 self.world.client_will_end();
+                self.settle()?;
+                let by = self.world.now.after(Duration::from_secs(60));
+                self.until(by, |run| {
+                    run.ended_at.is_some() || run.world.client_is_paused()
+                })?;
                 // A client that is not read from cannot end its input.
                 if self.world.client_is_paused() {
                     self.world.client_appetite = None;
