@@ -23,7 +23,9 @@ pub(super) struct LineClient {
     pub(super) closing: bool,
     /// The input has ended: until when answers may take to be found, then to leave.
     pub(super) leave_by: Option<Uptime>,
-    /// The wire broke, where others end.
+    /// What waited for it when `leave_by` was last due.
+    pub(super) unread: Option<usize>,
+    /// The wire broke where others end, or answers were lost.
     pub(super) failed: bool,
     notifications_dropped: u64,
 }
@@ -38,6 +40,7 @@ impl Hub {
             peer,
             closing: false,
             leave_by: None,
+            unread: None,
             failed: false,
             notifications_dropped: 0,
         };

@@ -4,6 +4,7 @@ use super::doors::LineClient;
 use super::ledger::Place;
 use super::{Hub, HubEvent, Outcome, Owner};
 use crate::clock::{Deadline, Now, Uptime};
+use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::ids::PeerId;
 use crate::link::IoRequest;
 use crate::protocol::message::ToolResult;
@@ -45,8 +46,9 @@ impl Hub {
         }
     }
 
-    /// A client that has ended its input waits for us to end: what has no answer by now gets an error, and
-    /// what has not left by then is dropped with its client.
+    /// A client that has ended its input waits for us to end: what has no answer by now gets an error. One
+    /// that still reads what waits for it gets all of it; one that reads nothing for `shutdown_timeout` is
+    /// dropped with what waits.
     pub(super) fn hurry_ended_clients(&mut self, now: Now) {
         let limit = self.limits.input_ended_timeout;
         for id in self.leaving.iter().copied().collect::<Vec<PeerId>>() {
@@ -56,10 +58,18 @@ impl Hub {
             if client.leave_by.is_none_or(|at| at > now.up) {
                 continue;
             }
-            client.leave_by = Some(now.after(limit));
+            client.leave_by = Some(now.after(self.limits.shutdown_timeout));
             let calls = self.ledger.of_peer(id);
-            if calls.is_empty() {
+            let waits = client.link.outgoing().len();
+            if calls.is_empty() && client.unread.is_some_and(|before| before <= waits) {
                 client.link.handle_write_closed();
+                client.failed = true;
+                let message = format!(
+                    "{waits} bytes of answers are lost: the client has ended its input and read nothing for {} ms, limit shutdown_timeout_ms",
+                    self.limits.shutdown_timeout.as_millis()
+                );
+                self.diagnose(Diagnostic::new(Level::Error, Subject::Downstream, message));
+                continue;
             }
             let text = format!(
                 "no answer within {} ms after the end of input, limit input_ended_timeout_ms; it may have been done",
@@ -70,6 +80,9 @@ impl Hub {
                     self.stop_work(call, entry.place);
                     self.answer(now, call, &ToolResult::error(&text));
                 }
+            }
+            if let Some(client) = self.lines.get_mut(&id) {
+                client.unread = Some(client.link.outgoing().len());
             }
         }
     }

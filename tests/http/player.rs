@@ -115,7 +115,10 @@ impl Owner {
             match request {
                 IoRequest::CloseWrite(_) | IoRequest::Close(_) => self.ended = true,
                 IoRequest::Flush(_) | IoRequest::PauseReads(..) => {}
-                IoRequest::Open(..) | IoRequest::Signal(..) | IoRequest::Append(_) => {
+                IoRequest::Open(..)
+                | IoRequest::Finish(_)
+                | IoRequest::Signal(..)
+                | IoRequest::Append(_) => {
                     panic!("asked for {request:?}")
                 }
             }

@@ -146,7 +146,10 @@ impl Sim {
                 IoRequest::CloseWrite(_) => self.write_ended = true,
                 IoRequest::Close(_) => self.wire_gone = true,
                 IoRequest::Flush(_) | IoRequest::PauseReads(..) => {}
-                IoRequest::Open(..) | IoRequest::Signal(..) | IoRequest::Append(_) => panic!(),
+                IoRequest::Open(..)
+                | IoRequest::Finish(_)
+                | IoRequest::Signal(..)
+                | IoRequest::Append(_) => panic!(),
             }
         }
         let due = self.connection.next_deadline();

@@ -320,7 +320,7 @@ impl Book {
             }
             Input::ClientEnd => {
                 self.last_line(turn.at);
-                self.end(turn.at.after(self.limits.shutdown_timeout));
+                self.end(turn.at.after(self.limits.input_ended_timeout));
             }
             Input::ClientGone => self.forget(),
             Input::Other => {}
@@ -525,10 +525,6 @@ impl Book {
         if let (Some(marker), false) = (open.asked.marker, fresh) {
             self.dead_markers.insert(marker);
         }
-        // A member of a batch may have its answer already, waiting for the others.
-        if !fresh && open.batch.is_none() {
-            list.retain(|open| !open.cancelled);
-        }
         self.count("cancelled");
     }
 
@@ -626,11 +622,12 @@ impl Book {
             (_, true) => list
                 .iter()
                 .rposition(|open| of_kind(open) && open.turn == self.turn),
-            // An error may come before a cancel in the same breath is read.
-            (Some(_), false) if batch.is_none() => list.iter().position(of_kind),
+            // An answer may come before a cancel in the same breath is read. A member of a batch may
+            // have its answer before it is cancelled, and wait for the others.
             _ => list
                 .iter()
-                .position(|open| of_kind(open) && (!open.cancelled || batch.is_some())),
+                .position(|open| of_kind(open) && !open.cancelled)
+                .or_else(|| list.iter().position(of_kind)),
         };
         let at = at.ok_or_else(|| format!("{id} was cancelled, or answered before"))?;
         let open = list.remove(at);

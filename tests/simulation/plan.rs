@@ -219,6 +219,7 @@ fn small_limits(dice: &mut Dice) -> Limits {
     time(dice, &mut limits.reconnect_most_interval, &[1_000, 4_000]);
     time(dice, &mut limits.reconnect_good_interval, &[500, 3_000]);
     time(dice, &mut limits.shutdown_timeout, &[1, 300, 1_000]);
+    time(dice, &mut limits.input_ended_timeout, &[1, 300, 3_000]);
     time(dice, &mut limits.hook_timeout, &[100, 1_000]);
     time(dice, &mut limits.hold_timeout, &[500, 5_000]);
     time(dice, &mut limits.wait_progress_interval, &[100, 1_000]);

@@ -546,8 +546,9 @@ impl<'t> Run<'t> {
             .finished_at
             .ok_or_else(|| "never finished".to_owned())?;
         let began = self.ended_at.unwrap_or(finished_at);
+        let waits = self.plan.limits.input_ended_timeout;
         let most = match self.plan.ending {
-            Ending::Input | Ending::HalfLine | Ending::InputAndDeaf => 3 * limit,
+            Ending::Input | Ending::HalfLine | Ending::InputAndDeaf => waits + 3 * limit,
             Ending::Gone | Ending::Broken | Ending::Stopped => limit,
         };
         ensure(finished_at.since(began) <= most, || {
@@ -604,7 +605,9 @@ impl<'t> Run<'t> {
             Some(Outcome::ClientDone) => {
                 !matches!(self.plan.ending, Ending::Stopped | Ending::Broken)
             }
-            Some(Outcome::ClientFailed) => self.plan.ending == Ending::Broken,
+            Some(Outcome::ClientFailed) => {
+                matches!(self.plan.ending, Ending::Broken | Ending::InputAndDeaf)
+            }
             Some(Outcome::Stopped) => self.plan.ending == Ending::Stopped,
             Some(Outcome::Refused(_)) => self.plan.may_refuse && self.times_ready == 0,
             None => false,

@@ -344,7 +344,7 @@ fn check_bearer<H: HeadView + ?Sized>(
             return Err(challenge(400, Some("invalid_request"), &message));
         }
         Once::NotText => {
-            let message = "Authorization holds no token of ours: it is no text";
+            let message = "Authorization is no text";
             return Err(challenge(401, Some("invalid_token"), message));
         }
     };
