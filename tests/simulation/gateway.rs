@@ -230,7 +230,8 @@ impl Gateway {
         let hello = format!(
             r#"{{"type":"res","id":{id},"ok":true,"payload":{{"type":"hello-ok","protocol":4,"server":{{"version":"2026.6.11"}},"policy":{{"tickIntervalMs":{tick_ms}}}{token}}}}}"#
         );
-        if !self.fails() {
+        let refused = self.may_refuse && !self.served && self.dice.percent(50);
+        if !refused && !self.fails() {
             return self.plan(at, Act::Accept(connection, hello));
         }
         let refuse = |error: &str| {
@@ -239,7 +240,8 @@ impl Gateway {
                 format!(r#"{{"type":"res","id":{id},"ok":false,"error":{error}}}"#),
             )
         };
-        match self.dice.below(7) {
+        let how = if refused { 2 } else { self.dice.below(7) };
+        match how {
             0 => self.note("connect not answered"),
             1 => {
                 self.note("starting");
@@ -403,7 +405,7 @@ impl Gateway {
                 if self.fails() {
                     self.trouble(now_ms, world, queue);
                 }
-                let next = now_ms + 1 + self.dice.below(4_000);
+                let next = now_ms + 1 + self.dice.below(2_000);
                 self.plan(next, Act::Trouble);
             }
             Act::Up => world.gateway_up = true,

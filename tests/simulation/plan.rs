@@ -155,7 +155,7 @@ impl Plan {
                 9 => Opening::None,
                 _ => Opening::Modern,
             },
-            chaos_ms: dice.between(5_000, 90_000),
+            chaos_ms: dice.between(5_000, 60_000),
             calm: dice.percent(70),
             ending: dice.pick(&[
                 Ending::Input,
@@ -166,7 +166,7 @@ impl Plan {
                 Ending::Broken,
                 Ending::Stopped,
             ]),
-            trouble: dice.pick(&[0, 5, 15, 30]),
+            trouble: dice.pick(&[0, 10, 20, 35]),
             slow_client: dice.percent(30),
             may_refuse: dice.percent(7),
             client_pace_ms: dice.pick(&[150, 500, 1_500]),

@@ -11,7 +11,7 @@ use drawspan::gate::Verdict;
 use drawspan::hub::{HookConfig, HubEvent, HubPolicy, Outcome};
 use drawspan::ids::CallId;
 use drawspan::limits::Limits;
-use drawspan::link::{ChildSpec, ExitReport};
+use drawspan::link::{ChildSpec, Driven as _, ExitReport};
 use serde_json::Value;
 
 use crate::book::{Book, Patience};
@@ -27,37 +27,41 @@ const TOKEN: &str = "s3cr3t-token";
 /// What happened, as a number and as the last steps in words.
 pub struct Transcript {
     hash: u64,
-    last: VecDeque<String>,
+    last: VecDeque<(Uptime, String, Vec<u8>)>,
     keep: usize,
 }
+
+/// Bytes of one step that a failure shows.
+const SHOWN_BYTES_MAX: usize = 600;
 
 impl Transcript {
     pub fn new(keep: usize) -> Self {
         Self {
-            hash: 0xcbf2_9ce4_8422_2325,
+            hash: 0,
             last: VecDeque::new(),
             keep,
         }
     }
 
     fn add(&mut self, at: Uptime, what: &str, bytes: &[u8]) {
-        let millis = at.as_millis().to_le_bytes();
-        for byte in millis.iter().chain(what.as_bytes()).chain(bytes) {
-            self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        if self.keep == 0 {
-            return;
-        }
-        let shown = &bytes[..bytes.len().min(600)];
-        let mut line = format!("{at} {what}");
-        for part in String::from_utf8_lossy(shown).split('\n') {
-            if !part.is_empty() {
-                let _ = write!(line, "\n    {}", part.escape_debug());
-            }
-        }
-        self.last.push_back(line);
-        if self.last.len() > self.keep {
+        self.mix(&at.as_millis().to_le_bytes());
+        self.mix(what.as_bytes());
+        self.mix(bytes);
+        if self.last.len() >= self.keep {
             self.last.pop_front();
+        }
+        if self.keep > 0 {
+            let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
+            self.last.push_back((at, what.to_owned(), shown.to_vec()));
+        }
+    }
+
+    fn mix(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            let mixed = (self.hash.rotate_left(5) ^ u64::from_le_bytes(word)) + chunk.len() as u64;
+            self.hash = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
     }
 
@@ -68,8 +72,14 @@ impl Transcript {
 
     /// The last steps.
     pub fn last_steps(&self) -> String {
-        let lines: Vec<&str> = self.last.iter().map(String::as_str).collect();
-        lines.join("\n")
+        let mut text = String::new();
+        for (at, what, bytes) in &self.last {
+            let _ = write!(text, "\n{at} {what}");
+            for line in String::from_utf8_lossy(bytes).lines() {
+                let _ = write!(text, "\n    {}", line.escape_debug());
+            }
+        }
+        text
     }
 }
 
@@ -95,6 +105,8 @@ struct Run<'t> {
     secrets: u64,
     probes: u64,
     told: bool,
+    /// Bytes and frames that the hub wrote.
+    written: usize,
     steps_at: (Uptime, u64),
 }
 
@@ -170,6 +182,7 @@ impl<'t> Run<'t> {
             secrets: 0,
             probes: 0,
             told: false,
+            written: 0,
             steps_at: (Uptime::ZERO, 0),
             plan,
         }
@@ -286,12 +299,19 @@ impl<'t> Run<'t> {
             };
             self.log(what, text.as_bytes());
         }
+        let sent = turn.frames.iter().filter(|(received, _)| !received).count();
+        self.written += turn.wrote.len() + sent;
         if !turn.wrote.is_empty() {
             self.log("hub → client", &turn.wrote);
         }
         let ended = matches!(turn.input, Input::ClientEnd | Input::ClientGone);
         if ended {
             self.ended_at.get_or_insert(turn.at);
+        }
+        let refusal = |(received, text): &(bool, String)| *received && text.contains("\"details\"");
+        if self.times_ready == 0 && turn.frames.iter().any(refusal) {
+            self.ended_at.get_or_insert(turn.at);
+            self.book.end(turn.at);
         }
         self.book.turn(turn, &mut self.queue)?;
         for (received, text) in &turn.frames {
@@ -354,7 +374,15 @@ impl<'t> Run<'t> {
         let now = self.world.now.up;
         self.book.check_due(now)?;
         let limits = &self.plan.limits;
+        let due = self.world.hub.next_deadline();
+        ensure(due.is_none_or(|due| due.at > now), || {
+            format!("{due:?} is due")
+        })?;
         let open = self.world.hub.open_calls();
+        let children = self.world.children_running();
+        ensure(children <= open, || {
+            format!("{children} hooks run for {open} calls")
+        })?;
         ensure(open <= limits.requests_open_max, || {
             format!("{open} calls are open")
         })?;
@@ -399,7 +427,25 @@ impl<'t> Run<'t> {
         self.probes()?;
         self.sweep()?;
         self.queue.check_losses()?;
-        self.queue.check_newest()
+        self.queue.check_newest()?;
+        self.rest()
+    }
+
+    /// Who has nothing to do does nothing: no frame, no line, no call.
+    fn rest(&mut self) -> Check {
+        // Answers of the hub's own questions may still be on their way.
+        let by = self
+            .world
+            .now
+            .after(self.plan.limits.gateway_request_timeout);
+        self.until(by, |_| false)?;
+        let before = (self.written, self.diagnostics, self.world.connects.len());
+        let by = self.world.now.after(Duration::from_secs(120));
+        self.until(by, |_| false)?;
+        let after = (self.written, self.diagnostics, self.world.connects.len());
+        ensure(before == after, || "it is restless".to_owned())?;
+        let open = self.world.hub.open_calls();
+        ensure(open == 0, || format!("{open} calls are left"))
     }
 
     /// Whether the hub is in service and the Gateway agrees.
@@ -547,7 +593,9 @@ impl<'t> Run<'t> {
             .ok_or_else(|| "never finished".to_owned())?;
         let began = self.ended_at.unwrap_or(finished_at);
         let waits = self.plan.limits.input_ended_timeout;
+        let refused = matches!(self.world.finished, Some(Outcome::Refused(_)));
         let most = match self.plan.ending {
+            _ if refused => limit,
             Ending::Input | Ending::HalfLine | Ending::InputAndDeaf => waits + 3 * limit,
             Ending::Gone | Ending::Broken | Ending::Stopped => limit,
         };
@@ -623,6 +671,8 @@ impl<'t> Run<'t> {
         self.world.advance_to_moment(later);
         let told = self.world.diagnostics.len() + self.world.hub_events.len();
         let wrote = self.world.turns.iter().any(|turn| !turn.wrote.is_empty());
+        let children = self.world.children_running();
+        ensure(children == 0, || format!("{children} hooks are left"))?;
         let quiet = connects == self.world.connects.len() && told == 0 && !wrote;
         ensure(quiet, || "something happened after the end".to_owned())
     }

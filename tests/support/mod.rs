@@ -410,6 +410,11 @@ impl World {
         self.settle();
     }
 
+    /// Children that have not been let go of.
+    pub fn children_running(&self) -> usize {
+        self.children.len()
+    }
+
     /// Whether the hub has stopped to read from the client.
     pub fn client_is_paused(&self) -> bool {
         self.client_paused
