@@ -27,7 +27,7 @@ pub enum What {
     /// A permission prompt of Claude with this code.
     Prompt(String),
     /// An array.
-    Batch(Vec<What>),
+    Batch(Vec<Self>),
     /// Something that is refused, with this raw id where it can be read.
     Nonsense(Option<String>),
     /// Something that is never answered.
@@ -462,7 +462,9 @@ impl Book {
                 Some(Duration::from_millis(call.timeout_ms))
             }
             _ if asked.is_prompt() => Some(Duration::ZERO),
-            _ => Some(self.patience.gateway),
+            Kind::Initialize(_) | Kind::Protocol | Kind::List | Kind::Wrong | Kind::Call(_) => {
+                Some(self.patience.gateway)
+            }
         };
         let due = needs
             .zip(gated)
@@ -710,13 +712,13 @@ impl Book {
         match call.tool {
             // In a batch it is as old as the last answer of the others.
             "events_poll" | "events_wait" if open.batch.is_some() => Ok(()),
-            "events_poll" => queue.polled(turn.at, call, structured),
+            "events_poll" => queue.polled(call, structured),
             "events_wait" => {
                 let waited = turn.at.since(open.since);
                 let early = self.ended.is_none()
                     && waited < Duration::from_millis(call.timeout_ms)
                     && self.patience.gate == Some(Duration::ZERO);
-                queue.waited(turn.at, call, structured, early)
+                queue.waited(call, structured, early)
             }
             "permissions_list_open" => Ok(()),
             tool => {

@@ -172,13 +172,8 @@ impl Queue {
         self.own += 1;
     }
 
-    /// The newest cursor a client has seen.
-    pub fn newest(&self) -> u64 {
-        self.seen.last_key_value().map_or(0, |(cursor, _)| *cursor)
-    }
-
     /// An answer to `events_poll`.
-    pub fn polled(&mut self, now: Uptime, call: &Call, structured: &str) -> Check {
+    pub fn polled(&mut self, call: &Call, structured: &str) -> Check {
         let polled: Polled<'_> = read(structured)?;
         let count = polled.events.len();
         ensure(count <= call.limit, || {
@@ -251,7 +246,7 @@ impl Queue {
     }
 
     /// An answer to `events_wait`; `early` when its time was not up.
-    pub fn waited(&mut self, now: Uptime, call: &Call, structured: &str, early: bool) -> Check {
+    pub fn waited(&mut self, call: &Call, structured: &str, early: bool) -> Check {
         let waited: Waited<'_> = read(structured)?;
         self.dropped = self.dropped.max(waited.dropped.unwrap_or(0));
         match waited.event {

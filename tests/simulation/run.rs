@@ -19,7 +19,7 @@ use crate::client::Client;
 use crate::gateway::{Frames, Gateway};
 use crate::plan::{Dice, Ending, Gatekeeper, Opening, Plan};
 use crate::queue::Queue;
-use crate::support::{Input, Setup, Travel, Turn, World};
+use crate::support::{Child, Input, Setup, Travel, Turn, World};
 
 /// Our secrets, which nobody but the Gateway may see.
 const TOKEN: &str = "s3cr3t-token";
@@ -735,7 +735,7 @@ fn patience(plan: &Plan) -> Patience {
 }
 
 /// A before-tool-call hook that does anything.
-fn hook(seed: u64) -> Box<dyn FnMut(&ChildSpec, &str) -> Option<(String, ExitReport)>> {
+fn hook(seed: u64) -> Child {
     let dice = Rc::new(RefCell::new(Dice::new(seed, 4)));
     Box::new(move |_, input| {
         let dice = &mut *dice.borrow_mut();
