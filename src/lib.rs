@@ -1,4 +1,47 @@
-//! drawspan, a two-way bridge for the Model Context Protocol.
+//! drawspan, a two-way bridge for the [Model Context Protocol](https://modelcontextprotocol.io).
+//!
+//! The program puts an OpenClaw Gateway into any MCP client (`drawspan serve`); the library is what it is
+//! made of. No async runtime and no thread: everything but [`io`] is a plain struct that is given bytes,
+//! events and the time, and is polled for what it wants. So a program keeps its own loop where it has
+//! one, and a test owns the clock.
+//!
+//! # Where to begin
+//!
+//! * **To serve your own tools**, fill a [`local::Registry`], make a [`hub::Hub`] with it, open its doors
+//!   ([`hub::Hub::serve_stdio`], [`hub::Hub::listen_http`]) and turn an [`io::EventLoop`].
+//!   `examples/everything_server.rs` does all of it.
+//! * **To bridge a Gateway**, give the hub a [`hub::GatewayConfig`]; `src/cli/serve.rs` is the shortest way
+//!   through it.
+//! * **To use a codec alone**, see [`codec`]: each takes bytes in any pieces and holds no descriptor.
+//!
+//! # Driving a machine
+//!
+//! Four kinds of methods, everywhere: `handle_*` tells what happened, `poll_*` asks what is wanted until
+//! it says `None`, `next_deadline` says when [time](clock) has to pass through `handle_timeout`, and the
+//! rest asks or changes state. A machine never blocks, never panics on input, and keeps nothing without
+//! a [limit](limits) that has a name. [`link::Driven`] is that contract as a trait.
+//!
+//! # The layers
+//!
+//! Arrows point down; `tests/tidy.rs` fails where one does not.
+//!
+//! | layer | modules | knows |
+//! |---|---|---|
+//! | program | `cli`, `config`, `logging` (feature `cli`) | arguments, files, exit codes |
+//! | world | [`io`] | descriptors, processes, clocks, randomness: nothing above or below touches them |
+//! | assembly | [`hub`], [`embedded`] | which client, call and wire belong together |
+//! | tools | [`bridge`], [`local`] | the nine tools over a Gateway; the tools of a program |
+//! | seam | [`gate`] | who may call what: the only way to a tool |
+//! | wires | [`gateway`], [`link`] | the Gateway's protocol; framing and back-pressure of one connection |
+//! | protocol | [`protocol`] | MCP of every revision, both eras |
+//! | bytes | [`codec`] | JSON, lines, HTTP/1.1, SSE, WebSocket, URIs |
+//! | leaves | [`limits`], [`clock`], [`entropy`], [`ids`], [`secret`], [`crypto`], [`backoff`], [`diagnostic`] | themselves |
+//!
+//! # Features
+//!
+//! `cli` (default): the command line, its configuration files and signals. `tls` (default): `wss://`.
+//! Without both the library stands on ten crates: serde, serde_json, mio, tungstenite, httparse, memchr,
+//! base64, log, ring and rustix.
 #![forbid(unsafe_code)]
 
 pub mod backoff;
