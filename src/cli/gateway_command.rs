@@ -1,6 +1,11 @@
 //! `drawspan gateway`: the embedded Gateway on its own, and two requests to a Gateway for people who want
 //! to see something happen: post a message, ask for an approval.
 
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use super::connection::{connection, credentials, settings};
 use super::embedded;
 use super::serve::start;
@@ -8,6 +13,7 @@ use super::{
     CommandResult, Exit, Failure, GatewayArgs, GatewayRequest, GatewayTarget, Speaker, print,
 };
 use crate::codec::json_text::write_string;
+use crate::codec::object::from_object;
 use crate::codec::uri::{Scheme, Uri};
 use crate::gateway::endpoint::Credentials;
 use crate::hub::gateway_call::{Asked, CallOutcome, GatewayCall};
@@ -38,7 +44,7 @@ pub(super) fn run(args: GatewayArgs) -> CommandResult {
                 ("channel", &*channel),
                 ("to", &*to),
             ];
-            ask(&target, ("drawspan.post", object(&members, "")), None)
+            ask(&target, ("drawspan.post", object(&members, "")), None).map(|_| Exit::Ok)
         }
         Some(GatewayRequest::Ask {
             target,
@@ -50,7 +56,15 @@ pub(super) fn run(args: GatewayArgs) -> CommandResult {
                 &format!(r#","timeoutMs":{timeout}"#),
             );
             let second = ("exec.approval.request", params.clone());
-            ask(&target, ("drawspan.ask", params), Some(second))
+            let answer = ask(&target, ("drawspan.ask", params), Some(second))?;
+            let decision = from_object::<Decided<'_>>(answer.get()).map(|decided| decided.decision);
+            match decision {
+                Ok(None) => Err(Failure::new(
+                    Exit::TimedOut,
+                    format!("nobody decided within {timeout} ms, limit --timeout"),
+                )),
+                Ok(Some(_)) | Err(_) => Ok(Exit::Ok),
+            }
         }
     }
 }
@@ -91,8 +105,19 @@ fn serve(args: &GatewayArgs) -> CommandResult {
     Ok(Exit::Ok)
 }
 
-/// Sends one request and prints the answer.
-fn ask(target: &GatewayTarget, first: Asked, second: Option<Asked>) -> CommandResult {
+/// What came of an approval; no decision when its time was up.
+#[derive(Deserialize)]
+struct Decided<'a> {
+    #[serde(borrow)]
+    decision: Option<Cow<'a, str>>,
+}
+
+/// Sends one request, prints the answer and gives it.
+fn ask(
+    target: &GatewayTarget,
+    first: Asked,
+    second: Option<Asked>,
+) -> Result<Box<RawValue>, Failure> {
     let settings = settings(None)?;
     let mut events = start(EventLoop::new(&settings.limits))?;
     let mut entropy = OsEntropy::new();
@@ -114,7 +139,10 @@ fn ask(target: &GatewayTarget, first: Asked, second: Option<Asked>) -> CommandRe
         };
         events.settle(&mut [&mut call]);
         return match outcome {
-            CallOutcome::Answered(payload) => print(&format!("{}\n", payload.get())),
+            CallOutcome::Answered(payload) => {
+                print(&format!("{}\n", payload.get()))?;
+                Ok(payload)
+            }
             CallOutcome::Failed(error) => Err(Failure::new(Exit::Failed, error.to_string())),
             CallOutcome::Refused(refusal) => {
                 Err(Failure::new(Exit::AuthorizationNeeded, refusal.to_string()))

@@ -156,9 +156,13 @@ fn a_question_waits_for_the_decision() {
         "50",
         "make clean",
     ];
-    let finished = home.run(&args).expect_code(0).expect_silence();
+    let finished = home.run(&args).expect_code(124);
     let answer: Value = serde_json::from_str(&finished.stdout.join("\n")).unwrap();
     assert_eq!(answer["decision"], Value::Null);
+    expect_words(
+        &finished.stderr.join("\n"),
+        &["error: nobody decided within 50 ms"],
+    );
     serve.finish().expect_code(0).expect_silence();
 }
 

@@ -97,6 +97,7 @@ fn a_certificate_that_is_not_trusted_is_named_in_the_error() {
             &url,
             "certificate",
             "no authority we trust",
+            "DRAWSPAN_CA_FILE",
         ],
     );
     serve.finish().expect_code(0);
