@@ -234,6 +234,27 @@ limits! {
     /// What the `retry` field of an event stream tells a client to wait before it comes back.
     sse_retry_interval, "sse_retry_interval_ms": Duration = Duration::from_secs(1), "ms";
 
+    /// Entries on one page of a list of tools, resources or prompts. Most lists are one page, and clients that read only the first miss nothing.
+    list_page_entries_max, "list_page_entries_max": usize = 1_000, "entries";
+    /// Length of one page of a list; one entry always fits.
+    list_page_bytes_max, "list_page_bytes_max": usize = MIB, "bytes";
+    /// Tasks kept, finished ones counted; the oldest finished one goes first.
+    tasks_max, "tasks_max": usize = 1_024, "tasks";
+    /// Results of finished tasks, all together; the oldest goes first.
+    task_results_bytes_max, "task_results_bytes_max": usize = 64 * MIB, "bytes";
+    /// Longest life of a task, its result included; a tool may ask for less.
+    task_ttl, "task_ttl_ms": Duration = Duration::from_secs(60 * 60), "ms";
+    /// How often a client is told to ask for a task, when the tool gives no interval.
+    task_poll_interval, "task_poll_interval_ms": Duration = Duration::from_secs(1), "ms";
+    /// Questions a tool may ask its client in one round.
+    input_requests_max, "input_requests_max": usize = 16, "questions";
+    /// Rounds of questions in one call or task; a tool that asks for ever is a bug.
+    input_rounds_max, "input_rounds_max": usize = 16, "rounds";
+    /// How long a client may take to come back with its answers (2026-07-28); a person may be typing them.
+    request_state_ttl, "request_state_ttl_ms": Duration = Duration::from_secs(10 * 60), "ms";
+    /// What a tool may leave with its client from one round to the next.
+    request_state_bytes_max, "request_state_bytes_max": usize = 64 * KIB, "bytes";
+
     /// The before-tool-call hook, when its configuration gives no time. A late hook refuses.
     hook_timeout, "hook_timeout_ms": Duration = Duration::from_secs(5), "ms";
     /// What the hook may print.

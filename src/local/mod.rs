@@ -25,7 +25,6 @@
 //! Source: mcp-eras §4-§6; Spec: 2025-11-25 server/*, 2026-07-28 basic/patterns/mrtr.
 //! Never: checks arguments against a schema, remembers a stateless client between two rounds.
 
-mod bounds;
 mod call;
 mod content;
 mod feature;
@@ -44,7 +43,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use self::bounds::Bounds;
 pub use self::call::{
     CallFacts, Context, InputKind, InputRequest, LocalAnswer, LocalKind, LocalOutput, LocalReply,
     LocalRequest, TaskStart,
@@ -92,7 +90,7 @@ struct Open {
     principal: Box<str>,
     /// The arguments as the client sent them, where the gate let others pass.
     arguments: Option<Arc<str>>,
-    rounds: u32,
+    rounds: usize,
 }
 
 impl Open {
@@ -121,7 +119,7 @@ impl Open {
 pub struct Local {
     registry: Registry,
     key: StateKey,
-    bounds: Bounds,
+    limits: Limits,
     open: BTreeMap<CallId, Open>,
     tasks: Tasks,
     outputs: VecDeque<LocalOutput>,
@@ -132,16 +130,12 @@ impl Local {
     /// all instances between which a client may be moved.
     #[must_use]
     pub fn new(registry: Registry, state_key: [u8; STATE_KEY_BYTES], limits: &Limits) -> Self {
-        Self::with_bounds(registry, state_key, Bounds::from(limits))
-    }
-
-    fn with_bounds(registry: Registry, key: [u8; STATE_KEY_BYTES], bounds: Bounds) -> Self {
         Self {
             registry,
-            key: StateKey::new(key),
-            bounds,
+            key: StateKey::new(state_key),
+            limits: limits.clone(),
             open: BTreeMap::new(),
-            tasks: Tasks::new(bounds),
+            tasks: Tasks::new(limits.clone()),
             outputs: VecDeque::new(),
         }
     }
@@ -176,13 +170,13 @@ impl Local {
     /// A cursor that is none of ours (-32602); a list that this server does not have (-32601).
     pub fn list(&mut self, method: &str, params: Option<&str>) -> Result<Cow<'_, str>, RpcError> {
         let cursor = params.and_then(|params| member(params, "cursor"));
-        let (registry, bounds) = (&mut self.registry, &self.bounds);
+        let (registry, limits) = (&mut self.registry, &self.limits);
         match method {
-            "tools/list" if registry.has_tools() => registry.tools.page(cursor, bounds),
-            "prompts/list" if registry.has_prompts() => registry.prompts.page(cursor, bounds),
-            "resources/list" if registry.has_resources() => registry.resources.page(cursor, bounds),
+            "tools/list" if registry.has_tools() => registry.tools.page(cursor, limits),
+            "prompts/list" if registry.has_prompts() => registry.prompts.page(cursor, limits),
+            "resources/list" if registry.has_resources() => registry.resources.page(cursor, limits),
             "resources/templates/list" if registry.has_resources() => {
-                registry.templates.page(cursor, bounds)
+                registry.templates.page(cursor, limits)
             }
             _ => Err(RpcError::method_not_found(method)),
         }
@@ -458,7 +452,7 @@ impl Local {
     /// Sends a log message in the service of a call, to a client that wants such; `data` is a raw JSON value.
     /// Tasks have none.
     pub fn log(&mut self, call: CallId, level: LogLevel, logger: &str, data: &str) {
-        let is_json = validate(data.as_bytes(), self.bounds.json_depth_max).is_ok();
+        let is_json = validate(data.as_bytes(), self.limits.json_depth_max).is_ok();
         let open = self.open.get(&call);
         if is_json && open.is_some_and(|open| open.task().is_none()) {
             self.outputs.push_back(LocalOutput::Log {

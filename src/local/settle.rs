@@ -54,13 +54,13 @@ impl Local {
     fn check(&self, open: &Open, reply: &LocalReply) -> Result<(), String> {
         let is_object = |raw: &str| {
             raw.trim_ascii_start().starts_with('{')
-                && validate(raw.as_bytes(), self.bounds.json_depth_max).is_ok()
+                && validate(raw.as_bytes(), self.limits.json_depth_max).is_ok()
         };
         match reply {
             LocalReply::Result(result) if is_object(result) => Ok(()),
             LocalReply::Result(_) => Err("answered with something that is no JSON object".into()),
             LocalReply::Error(error) => match &error.data {
-                Some(data) if validate(data.as_bytes(), self.bounds.json_depth_max).is_err() => {
+                Some(data) if validate(data.as_bytes(), self.limits.json_depth_max).is_err() => {
                     Err("answered with an error whose data is no JSON".into())
                 }
                 _ => Ok(()),
@@ -71,9 +71,9 @@ impl Local {
             }
             LocalReply::Task(_) => Ok(()),
             LocalReply::NeedInput { requests, state } => {
-                let (count, limit) = (requests.len(), self.bounds.input_requests_max);
+                let (count, limit) = (requests.len(), self.limits.input_requests_max);
                 let bytes = state.as_ref().map_or(0, String::len);
-                let bytes_max = self.bounds.request_state_bytes_max;
+                let bytes_max = self.limits.request_state_bytes_max;
                 let mut keys: Vec<&str> = requests.iter().map(|one| &*one.key).collect();
                 keys.sort_unstable();
                 keys.dedup();
@@ -91,8 +91,8 @@ impl Local {
                     Err(format!(
                         "stores {bytes} bytes, limit request_state_bytes_max {bytes_max}"
                     ))
-                } else if open.rounds >= self.bounds.input_rounds_max {
-                    let most = self.bounds.input_rounds_max;
+                } else if open.rounds >= self.limits.input_rounds_max {
+                    let most = self.limits.input_rounds_max;
                     Err(format!(
                         "asks again and again, limit input_rounds_max {most}"
                     ))
@@ -218,7 +218,7 @@ impl Local {
             result.push('}');
         }
         if state.is_some() {
-            let ttl = i64::try_from(self.bounds.request_state_ttl.as_millis());
+            let ttl = i64::try_from(self.limits.request_state_ttl.as_millis());
             let expires = now.unix_ms.saturating_add(ttl.unwrap_or(i64::MAX));
             let sealed = self.key.seal(open.binding(), expires, state);
             result.push_str(if requests.is_empty() { "" } else { "," });
@@ -316,7 +316,7 @@ impl Local {
             return;
         };
         if !self.tasks.create(now, &id, call, &open.principal, start) {
-            let limit = self.bounds.tasks_max;
+            let limit = self.limits.tasks_max;
             let why = format!("busy: {limit} tasks are not finished, limit tasks_max {limit}");
             self.outputs.push_back(LocalOutput::Cancelled(call));
             return self.finish(now, call, Err(RpcError::new(ErrorCode::InternalError, why)));

@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::codec::scan::Text;
-use crate::local::bounds::Bounds;
+use crate::limits::Limits;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::secret::Quoted;
 
@@ -89,30 +89,30 @@ impl<T: Entry> Shelf<T> {
     pub(super) fn page(
         &mut self,
         cursor: Option<&str>,
-        bounds: &Bounds,
+        limits: &Limits,
     ) -> Result<Cow<'_, str>, RpcError> {
         let from = match cursor {
             None | Some("null") => None,
             Some(raw) => Some(self.read_cursor(raw)?),
         };
         match from {
-            Some(from) => Ok(self.write(from, bounds).into()),
+            Some(from) => Ok(self.write(from, limits).into()),
             None => {
                 if self.first_page.is_none() {
-                    self.first_page = Some(self.write(0, bounds));
+                    self.first_page = Some(self.write(0, limits));
                 }
                 Ok(self.first_page.as_deref().unwrap_or("{}").into())
             }
         }
     }
 
-    fn write(&self, from: u64, bounds: &Bounds) -> String {
+    fn write(&self, from: u64, limits: &Limits) -> String {
         let mut json = format!(r#"{{"{}":["#, self.member);
         let mut last = None;
         let mut more = false;
         for (count, (number, entry)) in self.entries.range(from..).enumerate() {
-            let full = count >= bounds.list_page_entries_max
-                || json.len() + entry.json().len() > bounds.list_page_bytes_max;
+            let full = count >= limits.list_page_entries_max
+                || json.len() + entry.json().len() > limits.list_page_bytes_max;
             if full && last.is_some() {
                 more = true;
                 break;
@@ -172,20 +172,20 @@ mod tests {
         shelf
     }
 
-    fn bounds(entries: usize) -> Bounds {
-        Bounds {
+    fn limits(entries: usize) -> Limits {
+        Limits {
             list_page_entries_max: entries,
-            ..Bounds::DEFAULT
+            ..Limits::DEFAULT
         }
     }
 
     /// All pages, as their results.
-    fn walk(shelf: &mut Shelf<String>, bounds: &Bounds) -> Vec<String> {
+    fn walk(shelf: &mut Shelf<String>, limits: &Limits) -> Vec<String> {
         let mut pages = Vec::new();
         let mut cursor: Option<String> = None;
         while pages.len() < 10 {
             let page = shelf
-                .page(cursor.as_deref(), bounds)
+                .page(cursor.as_deref(), limits)
                 .expect("a page")
                 .into_owned();
             cursor = member(&page, "nextCursor").map(str::to_owned);
@@ -199,17 +199,17 @@ mod tests {
 
     #[test]
     fn a_list_comes_in_pages_and_in_order() {
-        assert_eq!(walk(&mut shelf(0), &bounds(2)), ["[]"]);
-        assert_eq!(walk(&mut shelf(2), &bounds(2)), ["[0,1]"]);
-        assert_eq!(walk(&mut shelf(5), &bounds(2)), ["[0,1]", "[2,3]", "[4]"]);
+        assert_eq!(walk(&mut shelf(0), &limits(2)), ["[]"]);
+        assert_eq!(walk(&mut shelf(2), &limits(2)), ["[0,1]"]);
+        assert_eq!(walk(&mut shelf(5), &limits(2)), ["[0,1]", "[2,3]", "[4]"]);
     }
 
     #[test]
     fn a_page_ends_before_it_gets_too_long_but_is_never_empty() {
         let mut shelf = shelf(3);
-        let long = Bounds {
+        let long = Limits {
             list_page_bytes_max: 5,
-            ..Bounds::DEFAULT
+            ..Limits::DEFAULT
         };
         assert_eq!(walk(&mut shelf, &long), ["[0]", "[1]", "[2]"]);
     }
@@ -218,7 +218,7 @@ mod tests {
     fn a_list_that_changes_between_pages_shows_no_entry_twice() {
         let mut shelf = shelf(4);
         let first = shelf
-            .page(None, &bounds(2))
+            .page(None, &limits(2))
             .expect("the first page")
             .into_owned();
         let cursor = member(&first, "nextCursor").expect("more").to_owned();
@@ -226,10 +226,10 @@ mod tests {
         shelf.remove("n1");
         shelf.add("n9".into(), "9".to_owned()).expect("a free name");
         let second = shelf
-            .page(Some(&cursor), &bounds(9))
+            .page(Some(&cursor), &limits(9))
             .expect("the second page");
         assert_eq!(second, r#"{"things":[2,3,9]}"#);
-        assert_eq!(walk(&mut shelf, &bounds(9)), ["[2,3,9]"]);
+        assert_eq!(walk(&mut shelf, &limits(9)), ["[2,3,9]"]);
     }
 
     #[test]
@@ -240,12 +240,12 @@ mod tests {
         let odd = URL_SAFE_NO_PAD.encode("things:+1");
         for bad in ["x", "", &foreign, &ahead, &odd, "AAAA"] {
             let error = shelf
-                .page(Some(&format!("\"{bad}\"")), &bounds(2))
+                .page(Some(&format!("\"{bad}\"")), &limits(2))
                 .expect_err(bad);
             assert_eq!(error.code, ErrorCode::InvalidParams);
         }
-        assert!(shelf.page(Some("1"), &bounds(2)).is_err());
-        assert!(shelf.page(Some("null"), &bounds(2)).is_ok());
+        assert!(shelf.page(Some("1"), &limits(2)).is_err());
+        assert!(shelf.page(Some("null"), &limits(2)).is_ok());
     }
 
     #[test]

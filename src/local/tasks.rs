@@ -21,7 +21,7 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::codec::scan::members;
 use crate::ids::CallId;
-use crate::local::bounds::Bounds;
+use crate::limits::Limits;
 use crate::local::call::{InputRequest, TaskStart};
 use crate::local::iso_time::write_iso_time;
 use crate::protocol::error::RpcError;
@@ -87,7 +87,7 @@ struct Task {
 /// All tasks.
 #[derive(Debug)]
 pub(super) struct Tasks {
-    bounds: Bounds,
+    limits: Limits,
     tasks: BTreeMap<String, Task>,
     by_end: BTreeSet<(Uptime, String)>,
     /// Finished ones, the first to finish in front.
@@ -96,9 +96,9 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    pub(super) const fn new(bounds: Bounds) -> Self {
+    pub(super) const fn new(limits: Limits) -> Self {
         Self {
-            bounds,
+            limits,
             tasks: BTreeMap::new(),
             by_end: BTreeSet::new(),
             finished: VecDeque::new(),
@@ -115,13 +115,13 @@ impl Tasks {
         principal: &str,
         start: TaskStart,
     ) -> bool {
-        while self.tasks.len() >= self.bounds.tasks_max {
+        while self.tasks.len() >= self.limits.tasks_max {
             let Some(oldest) = self.finished.pop_front() else {
                 return false;
             };
             self.remove(&oldest);
         }
-        let most = self.bounds.task_ttl;
+        let most = self.limits.task_ttl;
         let ttl = start.ttl.unwrap_or(most).min(most);
         let until = now.after(ttl);
         self.by_end.insert((until, id.to_owned()));
@@ -135,7 +135,7 @@ impl Tasks {
             ttl,
             poll_interval: start
                 .poll_interval
-                .unwrap_or(self.bounds.task_poll_interval),
+                .unwrap_or(self.limits.task_poll_interval),
             until,
             keys: BTreeSet::new(),
             pending: Vec::new(),
@@ -274,7 +274,7 @@ impl Tasks {
         if self.end(now, id, status, message) {
             self.result_bytes += bytes;
         }
-        while self.result_bytes > self.bounds.task_results_bytes_max && self.finished.len() > 1 {
+        while self.result_bytes > self.limits.task_results_bytes_max && self.finished.len() > 1 {
             if let Some(oldest) = self.finished.pop_front() {
                 self.remove(&oldest);
             }

@@ -34,10 +34,10 @@ fn facts(revision: Revision, params: Option<&str>) -> CallFacts<'_> {
 
 /// A tool that the program answers, a task and a resource.
 fn desk() -> Local {
-    desk_with(Bounds::DEFAULT)
+    desk_with(Limits::DEFAULT)
 }
 
-fn desk_with(bounds: Bounds) -> Local {
+fn desk_with(limits: Limits) -> Local {
     let mut registry = Registry::new();
     let slow = Tool::new("slow", "s", NOTHING).tasks(TaskSupport::Optional);
     registry.add_tool(slow).expect("a good tool");
@@ -46,7 +46,7 @@ fn desk_with(bounds: Bounds) -> Local {
     registry.declare_completions();
     let prompt = Prompt::new("p", "p");
     registry.add_prompt(prompt).expect("a good prompt");
-    Local::with_bounds(registry, [1; 32], bounds)
+    Local::new(registry, [1; 32], &limits)
 }
 
 /// Passes a call through an open gate.
@@ -602,9 +602,9 @@ fn a_task_lives_as_long_as_it_says() {
 
 #[test]
 fn finished_tasks_make_room_and_unfinished_ones_do_not() {
-    let mut desk = desk_with(Bounds {
+    let mut desk = desk_with(Limits {
         tasks_max: 2,
-        ..Bounds::DEFAULT
+        ..Limits::DEFAULT
     });
     let first = start_task(&mut desk, 1, TaskStart::default());
     let second = start_task(&mut desk, 2, TaskStart::default());
@@ -631,9 +631,9 @@ fn finished_tasks_make_room_and_unfinished_ones_do_not() {
 
 #[test]
 fn results_are_kept_up_to_a_limit() {
-    let mut desk = desk_with(Bounds {
+    let mut desk = desk_with(Limits {
         task_results_bytes_max: 100,
-        ..Bounds::DEFAULT
+        ..Limits::DEFAULT
     });
     let tasks: Vec<String> = (1..=3)
         .map(|id| start_task(&mut desk, id, TaskStart::default()))
