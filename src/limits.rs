@@ -217,6 +217,8 @@ limits! {
     write_stall_timeout, "write_stall_timeout_ms": Duration = Duration::from_secs(30), "ms";
     /// HTTP connections; one more is told 503 and let go.
     connections_max, "connections_max": usize = 1_024, "connections";
+    /// Clients on Unix sockets; one more is told so and let go. Each may hold what one client may: requests, bytes that wait.
+    socket_clients_max, "socket_clients_max": usize = 256, "connections";
     /// Sessions of HTTP clients (before 2026-07-28); past it an `initialize` is refused. The Python SDK has 10,000.
     sessions_max, "sessions_max": usize = 1_024, "sessions";
     /// A session ends when its client asked for nothing and waited for no answer this long. As the Python SDK.

@@ -1,12 +1,15 @@
 //! `--listen ADDR`: which doors a hub opens, and who may come in by the HTTP one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Exit, Failure, ServeArgs};
 use crate::codec::uri::{Scheme, Uri};
 use crate::hub::HttpConfig;
 use crate::io::identity_files::read_secret_file;
 use crate::link::http_rules::AccessRules;
+
+/// What an address may look like.
+const FORMS: &str = "use stdio, http://HOST:PORT or unix:/PATH";
 
 /// One door.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub(super) enum Door {
     Stdio,
     /// HTTP on an address literal.
     Http { host: String, port: u16 },
+    /// Lines on a Unix socket.
+    Unix { path: PathBuf },
 }
 
 /// Reads the doors asked for.
@@ -26,7 +31,19 @@ pub(super) fn doors(listen: &[String]) -> Result<Vec<Door>, Failure> {
     if doors.iter().filter(|door| **door == Door::Stdio).count() > 1 {
         return Err(Failure::new(Exit::Usage, "stdio can be listened on once"));
     }
+    for (i, door) in doors.iter().enumerate() {
+        if let Door::Unix { path } = door {
+            if doors[..i].contains(door) {
+                let message = format!("{} can be listened on once", label(path));
+                return Err(Failure::new(Exit::Usage, message));
+            }
+        }
+    }
     Ok(doors)
+}
+
+fn label(path: &Path) -> String {
+    format!("unix:{}", path.display())
 }
 
 fn door(text: &str) -> Result<Door, Failure> {
@@ -34,12 +51,19 @@ fn door(text: &str) -> Result<Door, Failure> {
     if text == "stdio" {
         return Ok(Door::Stdio);
     }
+    if let Some(path) = text.strip_prefix("unix:") {
+        if path.is_empty() {
+            return Err(usage("give the path of the socket, unix:/PATH"));
+        }
+        let path = PathBuf::from(path);
+        return Ok(Door::Unix { path });
+    }
     if !text.starts_with("http://") {
-        return Err(usage("use stdio or http://HOST:PORT"));
+        return Err(usage(FORMS));
     }
     let uri = Uri::parse(text).map_err(|error| usage(&error.to_string()))?;
     if uri.scheme != Scheme::Http {
-        return Err(usage("use stdio or http://HOST:PORT"));
+        return Err(usage(FORMS));
     }
     if !matches!(uri.path_and_query.as_str(), "/" | "/mcp") {
         return Err(usage("MCP is served at /mcp; leave the path out"));
@@ -61,7 +85,8 @@ pub(super) fn http_config(args: &ServeArgs, doors: &[Door]) -> Result<HttpConfig
         None => None,
     };
     let loopback = doors.iter().all(|door| match door {
-        Door::Stdio => true,
+        // The io layer lets in our own user and root.
+        Door::Stdio | Door::Unix { .. } => true,
         Door::Http { host, .. } => host
             .parse::<core::net::IpAddr>()
             .is_ok_and(|ip| ip.is_loopback()),

@@ -71,7 +71,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve an OpenClaw Gateway to an MCP client on stdin and stdout
+    /// Serve an OpenClaw Gateway to MCP clients: on stdin and stdout, HTTP or a Unix socket
     Serve(ServeArgs),
     /// Run the embedded Gateway on its own, or talk to a Gateway
     Gateway(GatewayArgs),
@@ -101,7 +101,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ServeArgs {
-    /// Where to serve: `stdio` or http://HOST:PORT; may be given several times
+    /// Where to serve: `stdio`, http://HOST:PORT or unix:/PATH; may be given several times
     #[arg(long, value_name = "ADDR", default_value = "stdio")]
     listen: Vec<String>,
     /// Host names that HTTP requests may name beside those of this machine

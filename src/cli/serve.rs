@@ -1,6 +1,7 @@
-//! `drawspan serve`: an OpenClaw Gateway in an MCP client, over stdin and stdout.
+//! `drawspan serve`: an OpenClaw Gateway in an MCP client, over stdin and stdout, HTTP or Unix sockets.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::connection::{Connection, connection, credentials, report, settings};
 use super::embedded::{self, Embedded};
@@ -15,6 +16,7 @@ use crate::io::EventLoop;
 use crate::io::identity_files::IdentityFiles;
 use crate::io::system::OsEntropy;
 use crate::limits::Limits;
+use crate::link::Driven;
 use crate::link::websocket::ConnectSpec;
 
 pub(super) fn run(args: ServeArgs) -> CommandResult {
@@ -44,6 +46,7 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         )?;
         (gateway, Some(files))
     };
+    let limit = settings.limits.finish_timeout;
     let config = HubConfig {
         limits: settings.limits,
         identity: ServerIdentity::bridge(),
@@ -64,9 +67,12 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
             Door::Http { host, port } => {
                 hub.listen_http(&host, port);
             }
+            Door::Unix { path } => {
+                hub.listen_unix(path);
+            }
         }
     }
-    loop {
+    let ended = loop {
         match &mut embedded {
             Some(embedded) => {
                 start(events.turn(&mut [&mut embedded.gateway, &mut hub]))?;
@@ -77,10 +83,32 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         while events.take_signal().is_some() {
             hub.shutdown(events.now());
         }
-        if let Some(exit) = attend(&mut hub, files.as_ref(), args.verbose)? {
-            return Ok(exit);
+        match attend(&mut hub, files.as_ref(), args.verbose) {
+            Ok(None) => {}
+            Ok(Some(exit)) => break Ok(exit),
+            Err(failure) => break Err(failure),
         }
+    };
+    let lingered = match &mut embedded {
+        Some(embedded) => linger(&mut events, &mut [&mut embedded.gateway, &mut hub], limit),
+        None => linger(&mut events, &mut [&mut hub], limit),
+    };
+    ended.and_then(|exit| lingered.map(|()| exit))
+}
+
+/// Turns on until the connections that were ended in good order have had their last bytes, for `limit` at
+/// most. A signal ends the wait.
+fn linger(
+    events: &mut EventLoop,
+    machines: &mut [&mut dyn Driven],
+    limit: Duration,
+) -> Result<(), Failure> {
+    let until = events.now().after(limit);
+    events.settle(machines);
+    while events.finishing() > 0 && events.now().up < until && events.take_signal().is_none() {
+        start(events.turn(machines))?;
     }
+    Ok(())
 }
 
 /// The embedded Gateway of this process, on a port of its own.
@@ -156,11 +184,8 @@ pub(super) fn attend(
             | HubEvent::GatewayFrame { .. }
             | HubEvent::Local(_)
             | HubEvent::LocalCancelled(_) => {}
-            HubEvent::ListenFailed { .. } => {
-                return Err(Failure::new(
-                    Exit::Failed,
-                    "an address cannot be listened on",
-                ));
+            HubEvent::ListenFailed { message } => {
+                return Err(Failure::new(Exit::Failed, message));
             }
             HubEvent::Finished(Outcome::ClientDone | Outcome::Stopped) => {
                 return Ok(Some(Exit::Ok));

@@ -19,6 +19,8 @@ use crate::protocol::server::{Answer, RequestKey, Scope, ServerEvent, ServerPeer
 pub(super) struct LineClient {
     pub(super) link: StdioHost,
     pub(super) peer: ServerPeer,
+    /// It connected to a socket of ours: others may come when it has gone.
+    pub(super) accepted: bool,
     /// Everything is answered; what is written leaves, and then the client is let go.
     pub(super) closing: bool,
     /// The input has ended: until when answers may take to be found, then to leave.
@@ -30,14 +32,27 @@ pub(super) struct LineClient {
     notifications_dropped: u64,
 }
 
+impl LineClient {
+    /// How bad it is that its wire broke, or that it reads nothing: of one among many that is its own
+    /// affair.
+    pub(super) const fn loss_level(&self) -> Level {
+        if self.accepted {
+            Level::Info
+        } else {
+            Level::Error
+        }
+    }
+}
+
 impl Hub {
-    pub(super) fn add_line_client(&mut self, link: StdioHost) -> PeerId {
+    pub(super) fn add_line_client(&mut self, link: StdioHost, accepted: bool) -> PeerId {
         let id = self.mint_peer();
         self.wires.insert(link.wire(), Owner::Lines(id));
         let peer = ServerPeer::new(self.server.clone());
         let client = LineClient {
             link,
             peer,
+            accepted,
             closing: false,
             leave_by: None,
             unread: None,
@@ -149,9 +164,10 @@ impl Hub {
             IoEvent::Failed(fault) => {
                 link.handle_write_closed();
                 client.failed = true;
+                let level = client.loss_level();
                 self.leaving.insert(id);
                 let message = fault.message;
-                self.diagnose(Diagnostic::new(Level::Error, Subject::Downstream, message));
+                self.diagnose(Diagnostic::new(level, Subject::Downstream, message));
             }
             IoEvent::Opened | IoEvent::Drained | IoEvent::StderrBytes(_) | IoEvent::Exited(_) => {}
         }
@@ -212,16 +228,7 @@ impl Hub {
             return self.http.handle_io(now, wire, event);
         }
         if let IoEvent::Failed(fault) = event {
-            self.http.drop_listener(wire);
-            self.wires.remove(&wire);
-            self.diagnose(Diagnostic::new(
-                Level::Error,
-                Subject::Downstream,
-                fault.message.clone(),
-            ));
-            self.events.push_back(HubEvent::ListenFailed {
-                message: fault.message,
-            });
+            self.listen_failed(wire, fault);
         }
     }
 

@@ -4,7 +4,7 @@ use super::doors::LineClient;
 use super::ledger::Place;
 use super::{Hub, HubEvent, Outcome, Owner};
 use crate::clock::{Deadline, Now, Uptime};
-use crate::diagnostic::{Diagnostic, Level, Subject};
+use crate::diagnostic::{Diagnostic, Subject};
 use crate::ids::PeerId;
 use crate::link::IoRequest;
 use crate::protocol::message::ToolResult;
@@ -38,6 +38,7 @@ impl Hub {
             self.with_peer(now, id, |peer, sink| peer.end_subscriptions(sink));
         }
         self.http.begin_end(&mut self.io);
+        self.sockets.begin_end(&mut self.io);
         if let Some(gateway) = &mut self.gateway {
             gateway.session.shutdown(now);
         }
@@ -64,11 +65,12 @@ impl Hub {
             if calls.is_empty() && client.unread.is_some_and(|before| before <= waits) {
                 client.link.handle_write_closed();
                 client.failed = true;
+                let level = client.loss_level();
                 let message = format!(
                     "{waits} bytes of answers are lost: the client has ended its input and read nothing for {} ms, limit shutdown_timeout_ms",
                     self.limits.shutdown_timeout.as_millis()
                 );
-                self.diagnose(Diagnostic::new(Level::Error, Subject::Downstream, message));
+                self.diagnose(Diagnostic::new(level, Subject::Downstream, message));
                 continue;
             }
             let text = format!(
@@ -141,13 +143,22 @@ impl Hub {
         let mut outcome = Outcome::ClientDone;
         if let Some(client) = self.lines.remove(&id) {
             self.wires.remove(&client.link.wire());
-            self.io.push_back(IoRequest::Close(client.link.wire()));
-            if client.failed {
+            // What has left may still be on its way to one whose words we have not all read.
+            let in_order = client.accepted && !client.link.is_gone() && !too_late;
+            let letting_go = if in_order {
+                IoRequest::Finish
+            } else {
+                IoRequest::Close
+            };
+            self.io.push_back(letting_go(client.link.wire()));
+            if client.accepted {
+                self.sockets.client_left();
+            } else if client.failed {
                 outcome = Outcome::ClientFailed;
             }
         }
         // Other doors stay open.
-        if self.lines.is_empty() && !self.http.is_listening() {
+        if self.lines.is_empty() && !self.is_listening() {
             self.end(now, outcome);
         }
         true

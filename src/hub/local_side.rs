@@ -133,7 +133,9 @@ impl Hub {
     pub fn with_local<R>(&mut self, now: Now, work: impl FnOnce(&mut Local) -> R) -> Option<R> {
         let local = self.local.as_mut()?;
         let done = work(&mut local.desk);
-        local.read_headers();
+        if local.desk.take_registry_lent() {
+            local.read_headers();
+        }
         self.settle(now);
         Some(done)
     }

@@ -22,6 +22,7 @@ mod http;
 pub mod ledger;
 mod local_side;
 mod route;
+mod socket_door;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use self::http::HttpFront;
 use self::ledger::Ledger;
 pub use self::local_side::LocalConfig;
 use self::local_side::LocalSide;
+use self::socket_door::SocketDoor;
 use crate::bridge::{Bridge, ChannelMode};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
@@ -170,7 +172,8 @@ pub enum HubEvent {
         /// The frame as it is: the first ones hold credentials.
         text: String,
     },
-    /// An address cannot be listened on.
+    /// An address cannot be listened on, or not any more. The other doors stay open: the program decides
+    /// whether it goes on, and tells the person who runs it.
     ListenFailed {
         /// What the system said.
         message: String,
@@ -200,6 +203,8 @@ pub enum Outcome {
 enum Owner {
     Lines(PeerId),
     Http,
+    /// Of a Unix socket.
+    Listener,
     Gateway,
     Hook(CallId),
 }
@@ -220,6 +225,8 @@ pub struct Hub {
     lines: BTreeMap<PeerId, LineClient>,
     /// Clients over HTTP.
     http: HttpFront,
+    /// How line clients come in.
+    sockets: SocketDoor,
     /// Those of the line clients whose links may want something from the loop.
     dirty: Vec<PeerId>,
     /// Those of the line clients that will say no more.
@@ -282,6 +289,7 @@ impl Hub {
             next_peer: PeerId::default(),
             wires: BTreeMap::new(),
             lines: BTreeMap::new(),
+            sockets: SocketDoor::default(),
             dirty: Vec::new(),
             leaving: BTreeSet::new(),
             gateway: gateway.map(|gateway| GatewaySide {
@@ -307,7 +315,7 @@ impl Hub {
     /// Serves our own stdin and stdout.
     pub fn serve_stdio(&mut self, now: Now) -> PeerId {
         let wire = self.mint_wire();
-        let id = self.add_line_client(StdioHost::open(wire, &self.limits));
+        let id = self.add_line_client(StdioHost::open(wire, &self.limits), false);
         self.settle(now);
         id
     }
@@ -315,7 +323,7 @@ impl Hub {
     /// Serves a client on a wire that the loop was given already open; the caller hands the wire over.
     pub fn serve_adopted(&mut self, now: Now) -> WireId {
         let wire = self.mint_wire();
-        self.add_line_client(StdioHost::adopted(wire, &self.limits));
+        self.add_line_client(StdioHost::adopted(wire, &self.limits), false);
         self.settle(now);
         wire
     }
@@ -469,6 +477,11 @@ impl Driven for Hub {
         match self.wires.get(&wire).copied() {
             Some(Owner::Lines(peer)) => self.handle_lines(now, peer, event),
             Some(Owner::Http) => self.handle_http(now, wire, event),
+            Some(Owner::Listener) => {
+                if let IoEvent::Failed(fault) = event {
+                    self.listen_failed(wire, fault);
+                }
+            }
             Some(Owner::Gateway) => {
                 if let Some(gateway) = &mut self.gateway {
                     gateway.wire.handle_io(now, event);
@@ -485,6 +498,9 @@ impl Driven for Hub {
     }
 
     fn handle_accept(&mut self, now: Now, listener: WireId, _peer: &str) -> Option<WireId> {
+        if self.ending.is_none() && self.sockets.is_listener(listener) {
+            return Some(self.accept_socket(now));
+        }
         // Some more than the limit get in, to be told so.
         if self.ending.is_some() || !self.http.is_listener(listener) || self.http.is_packed() {
             return None;
@@ -517,7 +533,11 @@ impl Driven for Hub {
     }
 
     fn poll_io(&mut self) -> Option<IoRequest> {
-        self.io.pop_front()
+        let request = self.io.pop_front();
+        if request.is_none() {
+            self.sockets.requests_are_done();
+        }
+        request
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
@@ -541,7 +561,11 @@ impl Driven for Hub {
     }
 
     fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
-        match self.wires.get(&wire)? {
+        let Some(owner) = self.wires.get(&wire) else {
+            return self.sockets.outgoing(wire);
+        };
+        match owner {
+            Owner::Listener => None,
             Owner::Lines(peer) => self
                 .lines
                 .get_mut(peer)

@@ -118,6 +118,8 @@ impl Open {
 #[derive(Debug)]
 pub struct Local {
     registry: Registry,
+    /// Somebody was given the registry to change it.
+    registry_lent: bool,
     key: StateKey,
     limits: Limits,
     open: BTreeMap<CallId, Open>,
@@ -132,6 +134,7 @@ impl Local {
     pub fn new(registry: Registry, state_key: [u8; STATE_KEY_BYTES], limits: &Limits) -> Self {
         Self {
             registry,
+            registry_lent: false,
             key: StateKey::new(state_key),
             limits: limits.clone(),
             open: BTreeMap::new(),
@@ -148,7 +151,13 @@ impl Local {
 
     /// What is offered, to change it. Say [`Local::list_changed`] afterwards.
     pub const fn registry_mut(&mut self) -> &mut Registry {
+        self.registry_lent = true;
         &mut self.registry
+    }
+
+    /// Whether the registry may have changed since this was asked last.
+    pub(crate) fn take_registry_lent(&mut self) -> bool {
+        std::mem::take(&mut self.registry_lent)
     }
 
     /// What the server's capabilities have to say.
