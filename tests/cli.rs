@@ -27,6 +27,8 @@ mod stdio;
 #[cfg(feature = "tls")]
 #[path = "cli/tls.rs"]
 mod tls;
+#[path = "cli/unix.rs"]
+mod unix;
 #[path = "cli/usage.rs"]
 mod usage;
 #[path = "cli/world.rs"]

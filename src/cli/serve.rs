@@ -7,6 +7,7 @@ use super::connection::{Connection, connection, credentials, report, settings};
 use super::embedded::{self, Embedded};
 use super::listen::{Door, doors, http_config};
 use super::{CommandResult, Exit, Failure, ServeArgs};
+use crate::clock::Now;
 use crate::entropy::Entropy;
 use crate::gateway::endpoint::{Credentials, Endpoint, EndpointInputs};
 use crate::gateway::identity::{DeviceIdentity, PLATFORM};
@@ -59,19 +60,7 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         tap: false,
     };
     let mut hub = Hub::new(config, Box::new(entropy), now);
-    for door in doors {
-        match door {
-            Door::Stdio => {
-                hub.serve_stdio(now);
-            }
-            Door::Http { host, port } => {
-                hub.listen_http(&host, port);
-            }
-            Door::Unix { path } => {
-                hub.listen_unix(path);
-            }
-        }
-    }
+    open_doors(&mut hub, doors, now);
     let ended = loop {
         match &mut embedded {
             Some(embedded) => {
@@ -94,6 +83,22 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         None => linger(&mut events, &mut [&mut hub], limit),
     };
     ended.and_then(|exit| lingered.map(|()| exit))
+}
+
+fn open_doors(hub: &mut Hub, doors: Vec<Door>, now: Now) {
+    for door in doors {
+        match door {
+            Door::Stdio => {
+                hub.serve_stdio(now);
+            }
+            Door::Http { host, port } => {
+                hub.listen_http(&host, port);
+            }
+            Door::Unix { path } => {
+                hub.listen_unix(path);
+            }
+        }
+    }
 }
 
 /// Turns on until the connections that were ended in good order have had their last bytes, for `limit` at

@@ -92,6 +92,11 @@ impl LocalSide {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn forget_headers(&mut self) {
+        self.param_headers.clear();
+    }
+
     pub(super) fn headers_of(&self, tool: &str) -> &[ParamHeader] {
         self.param_headers.get(tool).map_or(&[], Vec::as_slice)
     }

@@ -108,3 +108,6 @@ impl Hub {
         self.http.is_listening() || self.sockets.is_listening()
     }
 }
+
+#[cfg(test)]
+mod tests;

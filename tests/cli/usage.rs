@@ -10,7 +10,7 @@ const GATEWAY: [&str; 3] = ["serve", "--gateway", "ws://127.0.0.1:1"];
 fn flags_that_make_no_sense() {
     let home = Home::new("flags");
     home.write("secret", "x");
-    let rows: [(&[&str], &[&str]); 14] = [
+    let rows: [(&[&str], &[&str]); 19] = [
         (&["--bogus"], &["error: unexpected argument '--bogus'"]),
         (&["bogus"], &["error: unrecognized subcommand 'bogus'"]),
         (
@@ -40,6 +40,26 @@ fn flags_that_make_no_sense() {
         (
             &["serve", "--listen", "http://127.0.0.1:0"],
             &["error: cannot listen on http://127.0.0.1:0"],
+        ),
+        (
+            &["serve", "--listen", "https://127.0.0.1:0"],
+            &["error: cannot listen on https://127.0.0.1:0", "unix:/PATH"],
+        ),
+        (
+            &["serve", "--listen", "unix:"],
+            &["error: cannot listen on unix:", "give the path"],
+        ),
+        (
+            &["serve", "--listen", "unix:a", "--listen", "unix:a"],
+            &["error: unix:a can be listened on once"],
+        ),
+        (
+            &["serve", "--listen", "stdio", "--listen", "stdio"],
+            &["error: stdio can be listened on once"],
+        ),
+        (
+            &["serve", "--listen", "http://0.0.0.0:1"],
+            &["error: ", "--bearer-token-file"],
         ),
         (
             &["gateway", "--listen", "wss://127.0.0.1:0"],
