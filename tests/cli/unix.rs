@@ -233,3 +233,30 @@ fn an_address_that_is_taken_is_one_line() {
     let failed = failed.expect_code(1);
     failed.expect_stderr(&["error: cannot listen on", &address, "in use"]);
 }
+
+#[test]
+fn the_end_waits_for_who_has_not_ended_until_a_second_signal() {
+    let home = Home::new("unix-linger");
+    home.write(
+        "drawspan.json",
+        r#"{"limits":{"finish_timeout_ms":600000}}"#,
+    );
+    for second_signal in [false, true] {
+        let serve = serve(&home, &[]);
+        let mut client = Client::met(&home);
+        serve.signal(Signal::TERM);
+        assert_eq!(client.lines.next(), None);
+        // More than a socket holds: somebody reads and drops it.
+        let chunk = [b' '; 64 * 1024];
+        for _ in 0..128 {
+            client.stream.write_all(&chunk).unwrap();
+        }
+        assert!(connect(&home).is_err(), "nobody comes in any more");
+        if second_signal {
+            serve.signal(Signal::TERM);
+        } else {
+            drop(client.stream.shutdown(Shutdown::Both));
+        }
+        serve.end().expect_code(0).expect_silence();
+    }
+}
