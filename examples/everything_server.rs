@@ -6,6 +6,9 @@
 //! everything_server --listen http://127.0.0.1:PORT/mcp  serves HTTP
 //! ```
 //!
+//! `--request-state-key-file FILE` gives several instances behind one address the same key, so that
+//! the answer to a question of one of them may go to any: FILE holds 32 or more characters nobody can guess.
+//!
 //! * `offers.rs`: what is offered, and what can be answered at once
 //! * `questions.rs`: tools that ask the client something
 //! * `work.rs`: tools that take time, tasks among them
@@ -25,6 +28,7 @@ use std::error::Error;
 use drawspan::bridge::ChannelMode;
 use drawspan::clock::Now;
 use drawspan::codec::uri::Uri;
+use drawspan::crypto::sha256;
 use drawspan::entropy::Entropy;
 use drawspan::hub::{
     HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, Outcome, ServerIdentity,
@@ -37,14 +41,19 @@ use drawspan::link::http_rules::AccessRules;
 use crate::work::{Action, Work};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let listen = listen_address(std::env::args().skip(1))?;
+    let options = options(std::env::args().skip(1))?;
     let limits = Limits::default();
     let mut events = EventLoop::new(&limits)?;
     events.watch_signals()?;
     let mut entropy = OsEntropy::new();
-    // Several instances behind one address would share a key that they read from a file.
-    let mut state_key = [0; 32];
-    entropy.fill(&mut state_key);
+    let state_key = match &options.state_key_file {
+        Some(file) => read_key(file)?,
+        None => {
+            let mut fresh = [0; 32];
+            entropy.fill(&mut fresh);
+            fresh
+        }
+    };
     let config = HubConfig {
         limits,
         identity: ServerIdentity {
@@ -68,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let now = events.now();
     let mut hub = Hub::new(config, Box::new(entropy), now);
-    match listen {
+    match options.listen {
         None => {
             hub.serve_stdio(now);
         }
@@ -125,16 +134,45 @@ fn carry_out(action: Action, now: Now, hub: &mut Hub) {
     }
 }
 
-/// Where to listen; `None` is stdin and stdout.
-fn listen_address(mut words: impl Iterator<Item = String>) -> Result<Option<String>, String> {
-    let mut address = None;
+/// Fewer could be guessed.
+const KEY_CHARACTERS_MIN: usize = 32;
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Options {
+    /// Where to listen; `None` is stdin and stdout.
+    listen: Option<String>,
+    /// Where the key for request states is; `None` makes up a new one.
+    state_key_file: Option<String>,
+}
+
+fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options::default();
     while let Some(word) = words.next() {
-        match (word.as_str(), words.next()) {
-            ("--listen", Some(given)) if given == "stdio" => address = None,
-            ("--listen", Some(given)) => address = Some(given),
-            ("--listen", None) => return Err("--listen needs an address".to_owned()),
+        let given = words.next();
+        match (word.as_str(), given) {
+            ("--listen", Some(address)) => {
+                options.listen = (address != "stdio").then_some(address);
+            }
+            ("--request-state-key-file", Some(file)) => options.state_key_file = Some(file),
+            ("--listen" | "--request-state-key-file", None) => {
+                return Err(format!("{word} needs a value"));
+            }
             (other, _) => return Err(format!("unknown argument {other}")),
         }
     }
-    Ok(address)
+    Ok(options)
+}
+
+/// The key for request states, made of the secret that `file` holds.
+fn read_key(file: &str) -> Result<[u8; 32], String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let secret = text.trim();
+    if secret.len() < KEY_CHARACTERS_MIN {
+        return Err(format!(
+            "{file} needs {KEY_CHARACTERS_MIN} characters at least (found {})",
+            secret.len()
+        ));
+    }
+    Ok(sha256(secret.as_bytes()))
 }

@@ -26,13 +26,14 @@ const MAIN = "agent:main:main";
 const LOAD = "agent:main:load";
 const LATE = "agent:main:late";
 const HELD = "agent:main:held";
-const HTTP = "--listen http://127.0.0.1:{port} --request-state-key-file {key}";
+const HTTP = "--listen http://127.0.0.1:{port}";
 const EVENT_TOOLS_ON = 0;
 const RESTARTED = 1;
 
 const here = path.dirname(new URL(import.meta.url).pathname);
 const built = path.resolve(here, "../../../target/release");
 const drawspan = path.resolve(process.env.DRAWSPAN ?? path.join(built, "drawspan"));
+const everything = path.join(path.dirname(drawspan), "examples/everything_server");
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
@@ -42,7 +43,7 @@ const { values, positionals } = parseArgs({
     },
     questions: {
       type: "string",
-      default: `${path.dirname(drawspan)}/examples/everything_server ${HTTP}`,
+      default: `${everything} ${HTTP} --request-state-key-file {key}`,
     },
   },
 });
