@@ -340,7 +340,7 @@ async function restartWithCallsUnderWay({ checks, proxy, modern, relay }, instan
       const sessions = await Promise.all(
         Array.from({ length: 9 }, () => new Session(proxy.origin).open()),
       );
-      relay.hold('"runId"');
+      relay.lose('"runId"');
       const calls = [];
       for (let n = 0; n < 36; n++) {
         const client = n % 2 ? modern : sessions[(n / 2) % sessions.length];
@@ -349,7 +349,7 @@ async function restartWithCallsUnderWay({ checks, proxy, modern, relay }, instan
         calls.push(call.then(({ answer, id, tag }) => ({ text, tag, ...outcome(answer, id) })));
       }
       await sleep(500);
-      relay.release();
+      relay.loseNothing();
       await instance.stop(10_000);
       await instance.start();
       const ended = await Promise.all(calls);
