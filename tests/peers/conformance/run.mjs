@@ -72,6 +72,7 @@ async function oneRun(checks, { name, select, scenarios, url, home, used }) {
   const seconds = ((Date.now() - began) / 1000).toFixed(1);
   const results = readResults(out, "server-");
   let passed = 0;
+  let excusedCount = 0;
   for (const scenario of new Set([...expected, ...results.keys()])) {
     const { shortfalls, note } = judge(results.get(scenario));
     const excused = (kind) => {
@@ -85,7 +86,7 @@ async function oneRun(checks, { name, select, scenarios, url, home, used }) {
       passed++;
     } else if (reasons.every(Boolean)) {
       checks.pass(`${name}: ${scenario} (${reasons.join("; ")})`, "excused");
-      passed++;
+      excusedCount++;
     } else {
       const why = [...new Set(shortfalls.map(({ text }) => text))].join("\n");
       checks.fail(
@@ -96,7 +97,8 @@ async function oneRun(checks, { name, select, scenarios, url, home, used }) {
   }
   if (said.how.code === null)
     checks.fail(`${name}: the suite`, `it was cut off: ${said.text.slice(-500)}`);
-  return `${name}: ${passed}/${scenarios} in ${seconds} s`;
+  const also = excusedCount ? `, ${excusedCount} excused` : "";
+  return `${name}: ${passed}/${scenarios}${also}, in ${seconds} s`;
 }
 
 /** The scenarios the suite has for a selection, by its own list. */
