@@ -4,46 +4,45 @@
 //! is kept, then the body as a whole. Answers go in by exchange and leave in the order of the requests,
 //! whatever order they are given in.
 //!
-//! | state          | input                          | next     | output                         |
-//! |----------------|--------------------------------|----------|--------------------------------|
-//! | Head           | part of a head                 | Head     | nothing                        |
-//! | Head           | a head                         | Deciding | `Head`                         |
-//! | Head           | a bad head                     | Leaving  | 4xx or 5xx, end our direction  |
-//! | Head           | a bad head behind open answers | Done     | nothing yet                    |
-//! | Head           | a late head                    | Leaving  | 408, end our direction         |
-//! | Head           | no head in time                | Closed   | close wire, `Closed`           |
-//! | Head           | end, amid a head               | Leaving  | 400, end our direction         |
-//! | Head           | end, answers are open          | Done     | nothing                        |
-//! | Head           | end, an answer is leaving      | Leaving  | end our direction              |
-//! | Head           | end                            | Closed   | close wire, `Closed`           |
-//! | Head           | `close_after`                  | Leaving  | end our direction              |
-//! | Head           | `close_after`, open answers    | Done     | nothing                        |
-//! | Deciding       | `accept`, a body               | Body     | 100, if it is waited for       |
-//! | Deciding       | `accept`, no body              | Head     | `Body`, empty                  |
-//! | Deciding       | `accept`, no body, last        | Done     | `Body`, empty                  |
-//! | Deciding       | answer, a body                 | Leaving  | answer, end our direction      |
-//! | Deciding       | answer, no body                | Head     | answer                         |
-//! | Deciding       | answer, no body, last          | Leaving  | answer, end our direction      |
-//! | Deciding       | stream, a body                 | Done     | head of the stream             |
-//! | Deciding       | bytes                          | Deciding | stop reading                   |
-//! | Deciding       | end                            | Deciding | nothing                        |
-//! | Body           | content                        | Body     | nothing                        |
-//! | Body           | end of the body                | Head     | `Body`                         |
-//! | Body           | end of the body, last          | Done     | `Body`                         |
-//! | Body           | a bad, long, cut or late body  | Leaving  | 4xx, end our direction, `Gone` |
-//! | Body           | answer                         | Leaving  | answer, end our direction      |
-//! | Done           | bytes                          | Done     | nothing                        |
-//! | Done           | end                            | Done     | probes                         |
-//! | Done           | last answer                    | Leaving  | answer, end our direction      |
-//! | Leaving        | bytes                          | Leaving  | nothing                        |
-//! | Leaving        | end, bytes of ours wait        | Leaving  | nothing                        |
-//! | Leaving        | end                            | Closed   | close wire, `Closed`           |
-//! | Leaving        | deadline                       | Closed   | close wire, `Closed`           |
-//! | any but Closed | the client takes no more       | Closed   | close wire, `Gone`s, `Closed`  |
-//! | any but Closed | nothing leaves for too long    | Closed   | close wire, `Gone`s, `Closed`  |
-//! | any but Closed | `Failed`                       | Closed   | `Gone`s, `Closed`              |
-//! | any but Closed | `abort`                        | Closed   | close wire, `Gone`s, `Closed`  |
-//! | Closed         | anything                       | Closed   | nothing                        |
+//! | state          | input                          | next     | output                        |
+//! |----------------|--------------------------------|----------|-------------------------------|
+//! | Head           | part of a head                 | Head     | nothing                       |
+//! | Head           | a head                         | Deciding | `Head`                        |
+//! | Head           | a bad head                     | Leaving  | 4xx or 5xx                    |
+//! | Head           | a bad head behind open answers | Done     | nothing yet                   |
+//! | Head           | a late head                    | Leaving  | 408                           |
+//! | Head           | no head in time                | Closed   | close wire, `Closed`          |
+//! | Head           | end, amid a head               | Leaving  | 400                           |
+//! | Head           | end, answers are open          | Done     | nothing                       |
+//! | Head           | end, an answer is leaving      | Leaving  | nothing                       |
+//! | Head           | end                            | Closed   | close wire, `Closed`          |
+//! | Head           | `close_after`                  | Closed   | finish wire, `Closed`         |
+//! | Head           | `close_after`, open answers    | Done     | nothing                       |
+//! | Deciding       | `accept`, a body               | Body     | 100, if it is waited for      |
+//! | Deciding       | `accept`, no body              | Head     | `Body`, empty                 |
+//! | Deciding       | `accept`, no body, last        | Done     | `Body`, empty                 |
+//! | Deciding       | answer, a body                 | Leaving  | answer                        |
+//! | Deciding       | answer, no body                | Head     | answer                        |
+//! | Deciding       | answer, no body, last          | Leaving  | answer                        |
+//! | Deciding       | stream, a body                 | Done     | head of the stream            |
+//! | Deciding       | bytes                          | Deciding | stop reading                  |
+//! | Deciding       | end                            | Deciding | nothing                       |
+//! | Body           | content                        | Body     | nothing                       |
+//! | Body           | end of the body                | Head     | `Body`                        |
+//! | Body           | end of the body, last          | Done     | `Body`                        |
+//! | Body           | a bad, long, cut or late body  | Leaving  | 4xx, `Gone`                   |
+//! | Body           | answer                         | Leaving  | answer                        |
+//! | Done           | bytes                          | Done     | nothing                       |
+//! | Done           | end                            | Done     | probes                        |
+//! | Done           | last answer                    | Leaving  | answer                        |
+//! | Leaving        | bytes                          | Leaving  | nothing                       |
+//! | Leaving        | end                            | Leaving  | nothing                       |
+//! | Leaving        | all has left                   | Closed   | finish wire, `Closed`         |
+//! | any but Closed | the client takes no more       | Closed   | close wire, `Gone`s, `Closed` |
+//! | any but Closed | nothing leaves for too long    | Closed   | close wire, `Gone`s, `Closed` |
+//! | any but Closed | `Failed`                       | Closed   | `Gone`s, `Closed`             |
+//! | any but Closed | `abort`                        | Closed   | close wire, `Gone`s, `Closed` |
+//! | Closed         | anything                       | Closed   | nothing                       |
 //!
 //! A request is the last one when the client says so (`Connection: close`, HTTP/1.0) or the owner does
 //! (`close_after`). A bad or late head is one that is malformed, ambiguous, too long or asks for what we
@@ -124,7 +123,7 @@ enum Phase {
     Body(BodyDecoder),
     /// No further request; answers are awaited.
     Done,
-    /// All answers are given. They leave, then the client is to end its side.
+    /// All answers are given and leave. The loop sees to the rest ([`IoRequest::Finish`]).
     Leaving,
     Closed,
 }
@@ -133,7 +132,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, Default)]
 struct Asks {
     flush: bool,
-    close_write: bool,
+    finish: bool,
     close: bool,
     /// Reading was stopped.
     paused: bool,
@@ -216,10 +215,10 @@ impl HttpConnection {
             IoEvent::Bytes(bytes) => self.handle_bytes(bytes),
             IoEvent::Eof => self.handle_end(),
             IoEvent::Drained => self.handle_drained(),
-            IoEvent::WriteClosed => self.finish(true),
+            IoEvent::WriteClosed => self.close(),
             IoEvent::Failed(fault) => {
                 log::debug!("wire {}: {}", self.wire, fault.message);
-                self.finish(false);
+                self.end();
             }
             // Accepted wires are open; the others are of children only.
             IoEvent::Opened | IoEvent::StderrBytes(_) | IoEvent::Exited(_) => {}
@@ -240,8 +239,8 @@ impl HttpConnection {
         if std::mem::take(&mut self.asks.flush) {
             return Some(IoRequest::Flush(self.wire));
         }
-        if std::mem::take(&mut self.asks.close_write) {
-            return Some(IoRequest::CloseWrite(self.wire));
+        if std::mem::take(&mut self.asks.finish) {
+            return Some(IoRequest::Finish(self.wire));
         }
         let pause = self.is_fed_enough();
         if pause == self.asks.paused {
@@ -317,7 +316,7 @@ impl HttpConnection {
     /// Ends the connection at once. Open exchanges are told as gone.
     pub fn abort(&mut self) {
         self.roll_back();
-        self.finish(true);
+        self.close();
     }
 
     /// The beginning of every input: what was begun and not committed is undone, and what has left is
@@ -328,10 +327,15 @@ impl HttpConnection {
         self.clocks.look(self.out.len(), now);
     }
 
-    /// The connection is over.
-    fn finish(&mut self, close_wire: bool) {
+    /// The connection is over, and its wire with it.
+    fn close(&mut self) {
+        self.asks.close |= self.end();
+    }
+
+    /// The connection is over; false when it was already.
+    fn end(&mut self) -> bool {
         if matches!(self.phase, Phase::Closed) {
-            return;
+            return false;
         }
         self.phase = Phase::Closed;
         for (exchange, found) in self.exchanges.iter_mut() {
@@ -342,11 +346,9 @@ impl HttpConnection {
         self.exchanges.clear();
         self.out = OutBuf::new();
         self.drop_input();
-        self.asks = Asks {
-            close: close_wire,
-            ..Asks::default()
-        };
+        self.asks = Asks::default();
         self.events.push_back(HttpEvent::Closed);
+        true
     }
 }
 

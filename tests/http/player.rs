@@ -113,10 +113,10 @@ impl Owner {
         }
         while let Some(request) = self.connection.poll_io() {
             match request {
-                IoRequest::CloseWrite(_) | IoRequest::Close(_) => self.ended = true,
+                IoRequest::Finish(_) | IoRequest::Close(_) => self.ended = true,
                 IoRequest::Flush(_) | IoRequest::PauseReads(..) => {}
                 IoRequest::Open(..)
-                | IoRequest::Finish(_)
+                | IoRequest::CloseWrite(_)
                 | IoRequest::Signal(..)
                 | IoRequest::Append(_) => {
                     panic!("asked for {request:?}")

@@ -32,7 +32,6 @@ struct Sim {
     told: Vec<ExchangeId>,
     output: Vec<u8>,
     closed: bool,
-    write_ended: bool,
     wire_gone: bool,
 }
 
@@ -55,7 +54,6 @@ impl Sim {
             told: Vec::new(),
             output: Vec::new(),
             closed: false,
-            write_ended: false,
             wire_gone: false,
         }
     }
@@ -143,13 +141,12 @@ impl Sim {
         }
         while let Some(request) = self.connection.poll_io() {
             match request {
-                IoRequest::CloseWrite(_) => self.write_ended = true,
-                IoRequest::Close(_) => self.wire_gone = true,
+                IoRequest::Finish(_) | IoRequest::Close(_) => self.wire_gone = true,
                 IoRequest::Flush(_) | IoRequest::PauseReads(..) => {}
                 IoRequest::Open(..)
-                | IoRequest::Finish(_)
+                | IoRequest::CloseWrite(_)
                 | IoRequest::Signal(..)
-                | IoRequest::Append(_) => panic!(),
+                | IoRequest::Append(_) => panic!("asked for {request:?}"),
             }
         }
         let due = self.connection.next_deadline();

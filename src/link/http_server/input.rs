@@ -2,7 +2,7 @@
 
 use super::exchange::{Answer, Exchange, ExchangeId};
 use super::request::Terms;
-use super::time::{LINGER_TIMEOUT, TRIM_INTERVAL, Wait};
+use super::time::{TRIM_INTERVAL, Wait};
 use super::{HttpConnection, HttpEvent, Phase};
 use crate::clock::Now;
 use crate::codec::http_body::{BodyDecoder, BodyError, BodyPiece};
@@ -276,7 +276,7 @@ impl HttpConnection {
             Phase::Head if self.reader.has_begun() => {
                 self.refuse(false, 400, "request ends within its head");
             }
-            Phase::Head if self.exchanges.is_empty() && self.out.is_empty() => self.finish(true),
+            Phase::Head if self.exchanges.is_empty() && self.out.is_empty() => self.close(),
             Phase::Head => {
                 self.no_more_requests();
                 self.settle();
@@ -285,14 +285,13 @@ impl HttpConnection {
                 let error = BodyError::Truncated;
                 self.fail_body(error.status(), &error.to_string());
             }
-            Phase::Leaving if self.out.is_empty() => self.finish(true),
             Phase::Deciding(_) | Phase::Done | Phase::Leaving | Phase::Closed => {}
         }
     }
 
     pub(super) fn handle_drained(&mut self) {
         if matches!(self.phase, Phase::Leaving) && self.out.is_empty() {
-            self.linger();
+            self.asks.finish |= self.end();
         }
     }
 
@@ -306,19 +305,7 @@ impl HttpConnection {
         self.clocks.wait = Wait::Nothing;
         self.clocks.probe = None;
         self.drop_input();
-        self.asks.close_write = true;
-        if self.out.is_empty() {
-            self.linger();
-        }
-    }
-
-    /// Everything has left: waits for the client's end.
-    fn linger(&mut self) {
-        if self.ended {
-            self.finish(true);
-        } else {
-            self.clocks.wait = Wait::Linger(self.now.after(LINGER_TIMEOUT));
-        }
+        self.handle_drained();
     }
 
     /// Takes complete answers off, lets the next ones follow and reads on.

@@ -8,10 +8,6 @@ use crate::codec::http_body::BodyLimits;
 use crate::codec::outbuf::OutBuf;
 use crate::limits::Limits;
 
-/// How long a client may take to end its side after the last answer has left. Closing at once would
-/// reset the connection and could take the answer with it.
-pub(super) const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// When buffers are given back after a request: clients in a loop find them again.
 pub(super) const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -62,8 +58,6 @@ pub(super) enum Wait {
     Body(Uptime),
     /// The next request.
     Idle(Uptime),
-    /// The client's end.
-    Linger(Uptime),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +131,6 @@ impl Clocks {
             Wait::Head(at) if !paused => Some(Deadline::new(at, "http request head")),
             Wait::Body(at) if !paused => Some(Deadline::new(at, "http request body")),
             Wait::Idle(at) => Some(Deadline::new(at, "http connection idle")),
-            Wait::Linger(at) => Some(Deadline::new(at, "http connection end")),
             Wait::Head(_) | Wait::Body(_) | Wait::Nothing => None,
         };
         let stall = sending.then(|| Deadline::new(self.stall(bounds), "http client reads nothing"));
@@ -156,7 +149,7 @@ impl HttpConnection {
             return;
         }
         if !self.out.is_empty() && self.clocks.stall(&self.bounds) <= now.up {
-            return self.finish(true);
+            return self.close();
         }
         match self.clocks.wait {
             Wait::Head(at) if at <= now.up && !self.asks.paused => {
@@ -169,8 +162,8 @@ impl HttpConnection {
                 let why = format!("request body did not end within {limit} ms");
                 self.fail_body(408, &why);
             }
-            Wait::Idle(at) | Wait::Linger(at) if at <= now.up => return self.finish(true),
-            Wait::Head(_) | Wait::Body(_) | Wait::Idle(_) | Wait::Linger(_) | Wait::Nothing => {}
+            Wait::Idle(at) if at <= now.up => return self.close(),
+            Wait::Head(_) | Wait::Body(_) | Wait::Idle(_) | Wait::Nothing => {}
         }
         if self.clocks.trim.is_some_and(|at| at <= now.up) {
             self.clocks.trim = None;
@@ -202,7 +195,7 @@ impl HttpConnection {
                 &format!("request head did not end within {limit} ms"),
             );
         } else {
-            self.finish(true);
+            self.close();
         }
     }
 

@@ -221,7 +221,7 @@ fn an_old_client_gets_its_stream_without_chunks() {
         rig.connection.finish_sse(at(0), exchange);
         rig.drain();
         assert_eq!(rig.sent(), sent);
-        assert_eq!(rig.state(), "Leaving");
+        assert_eq!(rig.state(), "Closed");
     }
 }
 
@@ -298,7 +298,7 @@ fn a_connection_that_is_to_end_says_so() {
     assert!(!rig.sent().contains("close"), "not the last one");
     rig.answer(1);
     assert!(rig.sent().ends_with("Connection: close\r\n\r\n"));
-    assert_eq!(rig.log, ["close write"]);
+    assert_eq!(rig.log, ["closed", "finish"]);
     for (request, body) in [(GET, &b""[..]), (POST, b"abcd")] {
         let mut rig = super::rig(request, 0);
         rig.close_after();
@@ -310,7 +310,7 @@ fn a_connection_that_is_to_end_says_so() {
             "{}",
             rig.sent()
         );
-        assert_eq!(rig.state(), "Leaving");
+        assert_eq!(rig.state(), "Closed");
     }
 }
 
@@ -318,9 +318,9 @@ fn a_connection_that_is_to_end_says_so() {
 fn a_request_in_progress_is_dropped_by_close_after_when_its_head_is_not_whole() {
     let mut rig = rig(b"GET / HT", 0);
     rig.close_after();
-    assert_eq!(rig.log, ["close write"]);
+    assert_eq!(rig.log, ["closed", "finish"]);
     rig.bytes(b"TP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(rig.log, ["close write"]);
+    assert_eq!(rig.log, ["closed", "finish"]);
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn a_refusal_waits_for_the_answers_before_it() {
         rig.sent()
             .ends_with("Connection: close\r\n\r\nrequest has no Host\n")
     );
-    assert_eq!(rig.log, ["close write"]);
+    assert_eq!(rig.log, ["closed", "finish"]);
 }
 
 #[test]
@@ -453,7 +453,7 @@ fn a_body_that_is_waited_for_is_asked_for() {
     let mut refused = rig(&with_body, 0);
     refused.answer(0);
     assert_eq!(refused.statuses(), ["202"], "the final status at once");
-    assert_eq!(refused.state(), "Leaving");
+    assert_eq!(refused.state(), "Closed");
     for unasked in [
         post(expecting),
         post(&format!("{expecting}Content-Length: 0\r\n")),
@@ -491,7 +491,7 @@ fn a_client_that_ended_its_direction_gets_its_answers() {
     rig.answer(1);
     assert_eq!(rig.statuses(), ["202", "202"]);
     assert!(rig.sent().ends_with("Connection: close\r\n\r\n"));
-    assert_eq!(rig.log, ["close write", "closed", "close"]);
+    assert_eq!(rig.log, ["closed", "finish"]);
 }
 
 #[test]
@@ -501,21 +501,21 @@ fn the_end_is_found_behind_what_was_sent_before_it() {
     rig.end();
     rig.answer(0);
     assert!(rig.sent().ends_with("Connection: close\r\n\r\n"));
-    assert_eq!(rig.log, ["close write", "closed", "close"]);
+    assert_eq!(rig.log, ["closed", "finish"]);
     // The body is there, the owner decides late.
     let mut rig = super::rig(&[POST, b"abcd"].concat(), 0);
     rig.end();
     rig.accept(0);
     rig.answer(0);
     rig.log.retain(|line| line != "resume");
-    assert_eq!(rig.log, ["0 body abcd", "close write", "closed", "close"]);
+    assert_eq!(rig.log, ["0 body abcd", "closed", "finish"]);
     // It is not.
     let mut rig = super::rig(&[POST, b"abc"].concat(), 0);
     rig.end();
     rig.accept(0);
     assert_eq!(rig.statuses(), ["400"]);
     rig.log.retain(|line| line != "resume");
-    assert_eq!(rig.log, ["0 gone", "close write", "closed", "close"]);
+    assert_eq!(rig.log, ["0 gone", "closed", "finish"]);
     // More requests wait than may be open.
     let one = Limits {
         pipelined_requests_max: 1,
@@ -554,7 +554,7 @@ fn requests_of_an_old_client_are_served_one_by_one() {
     rig.stream(1);
     rig.connection.finish_sse(at(0), ExchangeId(1));
     rig.drain();
-    assert_eq!(rig.log, ["1 head GET /", "resume", "close write"]);
+    assert_eq!(rig.log, ["1 head GET /", "resume", "closed", "finish"]);
 }
 
 #[test]
@@ -591,7 +591,7 @@ fn a_request_that_cannot_be_served_is_named() {
         );
         let names = rig.sent().contains("Accept-Encoding: identity\r\n");
         assert_eq!(names, status == "415");
-        assert_eq!(rig.log, ["close write"], "its owner is not told");
+        assert_eq!(rig.log, ["closed", "finish"], "its owner is not told");
     }
 }
 
@@ -609,7 +609,7 @@ fn other_protocols_are_refused_at_once() {
         let mut rig = Rig::new();
         rig.bytes(bytes);
         assert_eq!(rig.statuses(), [status], "{bytes:?}");
-        assert_eq!(rig.log, ["close write"]);
+        assert_eq!(rig.log, ["closed", "finish"]);
     }
 }
 

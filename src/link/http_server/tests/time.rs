@@ -20,7 +20,7 @@ fn a_new_connection_has_header_timeout_for_its_first_head() {
     let mut rig = head();
     rig.now = 9_000;
     rig.bytes(b"GET / HTTP/1.1\r\n");
-    let rig = falls_due(rig, 10_000, "http request head", ENDED, &["408"]);
+    let rig = falls_due(rig, 10_000, "http request head", FINISHED, &["408"]);
     assert!(
         rig.sent()
             .ends_with("request head did not end within 10000 ms\n")
@@ -43,7 +43,7 @@ fn a_later_head_has_header_timeout_from_its_first_byte() {
     rig.bytes(b"G");
     rig.now = 29_000;
     rig.bytes(b"ET / HTTP/1.1\r\nHost: h\r\n");
-    falls_due(rig, 30_000, "http request head", ENDED, &["408"]);
+    falls_due(rig, 30_000, "http request head", FINISHED, &["408"]);
 }
 
 #[test]
@@ -145,17 +145,6 @@ fn what_left_long_ago_does_not_count_as_waiting() {
 }
 
 #[test]
-fn the_clients_end_is_waited_for_when_all_has_left() {
-    let mut rig = leaving_unread();
-    rig.tick(20_000);
-    rig.reading = true;
-    rig.connection.outgoing().clear();
-    rig.hear(IoEvent::Drained);
-    let rig = falls_due(rig, 21_000, "http connection end", CLOSED, &[]);
-    assert_eq!(rig.connection.next_deadline(), None);
-}
-
-#[test]
 fn probes_find_out_whether_a_client_is_gone() {
     let mut rig = waiting();
     rig.now = 100;
@@ -176,7 +165,7 @@ fn probes_find_out_whether_a_client_is_gone() {
         ["202"],
         "a half-closed client is answered"
     );
-    assert_eq!(rig.log, ["close write", "closed", "close"]);
+    assert_eq!(rig.log, ["closed", "finish"]);
 }
 
 #[test]
