@@ -161,8 +161,6 @@ pub struct HttpConnection {
     stash_used: usize,
     /// The client will send no more.
     ended: bool,
-    /// No further request is wanted.
-    closing: bool,
     exchanges: Exchanges,
     out: OutBuf,
     /// An answer that was begun in a buffer and is not committed.
@@ -192,7 +190,6 @@ impl HttpConnection {
             stash: Vec::new(),
             stash_used: 0,
             ended: false,
-            closing: false,
             exchanges: Exchanges::default(),
             out: OutBuf::new(),
             open: None,

@@ -36,7 +36,6 @@ impl HttpConnection {
     /// No further request is read; those that were are answered. Then the connection ends.
     pub fn close_after(&mut self) {
         self.roll_back();
-        self.closing = true;
         if matches!(self.phase, Phase::Head) {
             self.no_more_requests();
             self.settle();
@@ -166,7 +165,7 @@ impl HttpConnection {
         };
         let exchange = self.exchanges.push(Exchange {
             told: true,
-            close: !terms.keep_alive || self.closing || self.exchanges.is_last_id(),
+            close: !terms.keep_alive || self.exchanges.is_last_id(),
             old: self.head.minor() == 0,
             head_only: self.head.method() == "HEAD",
             ..Exchange::new()

@@ -371,6 +371,9 @@ fn a_refusal_waits_for_the_answers_before_it() {
 #[test]
 fn an_exchange_is_answered_once() {
     let mut rig = rig(&[GET, GET].concat(), 2);
+    rig.connection.finish_sse(at(0), ExchangeId(0));
+    rig.drain();
+    assert_eq!(rig.sent(), "", "there is no stream to finish");
     rig.connection.respond(at(0), ExchangeId(1), 202, &[], b"");
     rig.connection.respond(at(0), ExchangeId(1), 204, &[], b"");
     rig.connection.start_sse(at(0), ExchangeId(1), &[]);

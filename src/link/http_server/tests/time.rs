@@ -212,12 +212,10 @@ fn no_probe_is_sent_while_something_waits_or_after_the_answer() {
     let before = rig.connection.outgoing().len();
     rig.tick(10);
     assert_eq!(rig.connection.outgoing().len(), before);
-    let mut rig = done();
-    rig.answer(0);
-    rig.sent.clear();
+    let mut rig = leaving();
     rig.end();
-    rig.tick(10);
-    assert_eq!(rig.sent(), "");
+    let deadline = rig.connection.next_deadline().expect("a deadline");
+    assert_ne!(deadline.why, "http client probe");
 }
 
 /// While we do not read, a client cannot be late.
@@ -239,7 +237,10 @@ fn reading_that_we_stopped_is_not_held_against_the_client() {
     let mut rig = rig.forget();
     rig.drain();
     assert_eq!(rig.log, ["pause"]);
-    rig.tick(29_000);
+    rig.tick(20_000);
+    rig.connection.outgoing().advance(1);
+    rig.tick(21_000);
+    rig.tick(35_000);
     rig.connection.outgoing().clear();
     rig.now = 40_000;
     rig.hear(IoEvent::Drained);
@@ -249,6 +250,30 @@ fn reading_that_we_stopped_is_not_held_against_the_client() {
         ..rig
     };
     falls_due(rig, 70_000, "http request body", &["1 gone"], &[]);
+}
+
+#[test]
+fn a_head_that_we_do_not_read_on_is_not_late() {
+    let limits = Limits {
+        out_high_bytes: 500,
+        out_low_bytes: 100,
+        ..limits()
+    };
+    let mut rig = Rig::with(&limits);
+    rig.bytes(&[GET, b"G"].concat());
+    rig.reading = false;
+    rig.accept(0);
+    rig.stream(0);
+    rig.connection
+        .sse_comment(at(0), ExchangeId(0), &[b'x'; 500]);
+    rig.drain();
+    let mut rig = rig.forget();
+    rig.tick(15_000);
+    rig.connection.outgoing().clear();
+    rig.now = 16_000;
+    rig.hear(IoEvent::Drained);
+    assert_eq!(rig.log, ["resume"]);
+    falls_due(rig.forget(), 26_000, "http request head", &[], &[]);
 }
 
 #[test]
