@@ -270,7 +270,7 @@ fn explain(error: &rustls::Error) -> String {
     ) {
         "is for another name"
     } else if matches!(reason, Bad::UnknownIssuer) {
-        "comes from no authority we trust (a CA file for it: DRAWSPAN_CA_FILE)"
+        "comes from no authority we trust; see DRAWSPAN_CA_FILE"
     } else if matches!(reason, Bad::BadSignature) {
         "names an authority we trust but is not signed by it"
     } else if matches!(reason, Bad::Revoked) {

@@ -254,9 +254,16 @@ impl HttpFront {
         let Some(connection) = self.connections.get_mut(&wire) else {
             return;
         };
+        // A broken wire has nothing pending either.
+        let broken = matches!(event, IoEvent::WriteClosed | IoEvent::Failed(_));
+        let parting = if broken {
+            Parting::Lost
+        } else {
+            Parting::Clean
+        };
         connection.http.handle_io(now, event);
         if !connection.settling.is_empty() && connection.http.outgoing().is_empty() {
-            self.settle(now, wire, Parting::Clean);
+            self.settle(now, wire, parting);
         }
         self.drain(now, wire);
     }
