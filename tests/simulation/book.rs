@@ -321,6 +321,14 @@ impl Book {
             Input::ClientEnd => {
                 self.last_line(turn.at);
                 self.end(turn.at.after(self.limits.input_ended_timeout));
+                // Nobody waits any more for events that may never come.
+                for open in self.open.values_mut().flatten() {
+                    let waits =
+                        matches!(&open.asked.kind, Kind::Call(call) if call.tool == "events_wait");
+                    if waits && self.patience.gate == Some(Duration::ZERO) && open.batch.is_none() {
+                        open.due = Some(turn.at);
+                    }
+                }
             }
             Input::ClientGone => self.forget(),
             Input::Other => {}

@@ -601,7 +601,7 @@ impl Client {
         }
         let text = format!("[{}]", texts.join(" , "));
         // How much of a line that is too long is looked at depends on how it travels.
-        if text.len() > self.line_max {
+        if text.len() >= self.line_max {
             return;
         }
         self.say(&text, What::Batch(whats));

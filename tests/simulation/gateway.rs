@@ -68,6 +68,8 @@ pub struct Frames {
     connects: usize,
     last_id: u64,
     asked: BTreeSet<(String, u64)>,
+    /// Markers of calls whose arguments a hook has replaced.
+    pub replaced: BTreeSet<u64>,
     challenged: bool,
     connected: bool,
     hello: bool,
@@ -100,6 +102,10 @@ impl Gateway {
         };
         gateway.plan(0, Act::Event);
         gateway.plan(1_000, Act::Trouble);
+        if !plan.gateway_up {
+            let until = gateway.dice.below(20_000);
+            gateway.plan(until, Act::Up);
+        }
         gateway
     }
 
@@ -418,7 +424,7 @@ impl Gateway {
     }
 
     fn trouble(&mut self, now_ms: u64, world: &mut World, queue: &mut Queue) {
-        match self.dice.below(12) {
+        match self.dice.below(13) {
             0 => {
                 self.note("restart");
                 self.phase = Phase::None;
@@ -457,7 +463,7 @@ impl Gateway {
                 world.gateway_ends();
             }
             9 => {
-                world.gateway_door = self.dice.pick(&[Door::Deaf, Door::Silent]);
+                world.gateway_door = self.dice.pick(&[Door::Deaf, Door::Silent, Door::Refusing]);
                 self.note("does not open");
                 let until = now_ms + self.dice.below(20_000);
                 self.plan(until, Act::OpenDoor);
@@ -466,6 +472,11 @@ impl Gateway {
                 }
             }
             10 => {
+                self.note("takes no more");
+                self.phase = Phase::None;
+                world.gateway_takes_no_more();
+            }
+            11 => {
                 self.note("writes nonsense");
                 let bytes: Vec<u8> = (0..self.dice.size(1, 40))
                     .map(|_| self.dice.pick(&[0, 0x81, 0xff, b'x']))
@@ -705,11 +716,12 @@ impl Frames {
         dead: &BTreeSet<u64>,
     ) -> Result<(), String> {
         if connects != self.connects {
-            let (last_id, asked) = (self.last_id, std::mem::take(&mut self.asked));
+            let before = std::mem::take(self);
             *self = Self {
                 connects,
-                last_id,
-                asked,
+                last_id: before.last_id,
+                asked: before.asked,
+                replaced: before.replaced,
                 ..Self::default()
             };
         }
@@ -734,6 +746,12 @@ impl Frames {
         for marker in markers(text) {
             if !self.asked.insert((method.to_owned(), marker)) {
                 return Err(format!("{method} of call mk:{marker}: was sent twice"));
+            }
+            let replaced = self.replaced.contains(&marker);
+            if method == "send" && replaced && !text.contains("as the hook says") {
+                return Err(format!(
+                    "call mk:{marker}: was sent as it was before the hook"
+                ));
             }
             if dead.contains(&marker) {
                 return Err(format!(

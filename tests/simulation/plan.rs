@@ -109,6 +109,8 @@ pub struct Plan {
     pub slow_client: bool,
     /// Whether the Gateway may refuse our credentials before it ever took them, which ends the run.
     pub may_refuse: bool,
+    /// Whether the Gateway is up from the start.
+    pub gateway_up: bool,
     /// Mean wait of the client between two deeds. Unit: milliseconds.
     pub client_pace_ms: u64,
     /// Mean wait of the Gateway between two events. Unit: milliseconds.
@@ -169,6 +171,7 @@ impl Plan {
             trouble: dice.pick(&[0, 10, 20, 35]),
             slow_client: dice.percent(30),
             may_refuse: dice.percent(7),
+            gateway_up: dice.percent(80),
             client_pace_ms: dice.pick(&[150, 500, 1_500]),
             event_pace_ms: dice.pick(&[100, 600, 3_000]),
             flood,

@@ -1,7 +1,7 @@
 //! One run: a client, a hub and a Gateway on virtual time, and the book and the queue that watch the hub.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::book::{Book, Patience};
 use crate::client::Client;
-use crate::gateway::{Frames, Gateway};
+use crate::gateway::{Frames, Gateway, markers};
 use crate::plan::{Dice, Ending, Gatekeeper, Opening, Plan};
 use crate::queue::Queue;
 use crate::support::{Child, Input, Setup, Travel, Turn, World};
@@ -30,6 +30,9 @@ pub struct Transcript {
     last: VecDeque<(Uptime, String, Vec<u8>)>,
     keep: usize,
 }
+
+/// The longest wait that a starting Gateway may ask for.
+const STARTING_MOST: Duration = Duration::from_secs(2);
 
 /// Bytes of one step that a failure shows.
 const SHOWN_BYTES_MAX: usize = 600;
@@ -96,7 +99,8 @@ struct Run<'t> {
     frames: Frames,
     person: Dice,
     /// Calls that a person is asked about, with the moment of the verdict.
-    asked: Vec<(u64, CallId)>,
+    asked: Vec<(u64, CallId, Option<u64>)>,
+    verdicts: Rc<RefCell<Verdicts>>,
     transcript: &'t RefCell<Transcript>,
     ended_at: Option<Uptime>,
     finished_at: Option<Uptime>,
@@ -116,6 +120,13 @@ fn ensure(holds: bool, why: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(why()) }
 }
 
+/// What hooks have said, by the markers of the calls.
+#[derive(Default)]
+struct Verdicts {
+    refused: BTreeSet<u64>,
+    replaced: BTreeSet<u64>,
+}
+
 /// Runs one seed to its end.
 ///
 /// # Errors
@@ -127,7 +138,7 @@ pub fn run(seed: u64, transcript: &RefCell<Transcript>) -> Result<Tally, String>
         .add(Uptime::ZERO, &format!("seed {seed}: {plan:?}"), b"");
     let mut run = Run::new(seed, plan, transcript);
     run.chaos()?;
-    if run.plan.calm && run.world.finished.is_none() {
+    if run.plan.calm && run.ended_at.is_none() {
         run.calm()?;
     }
     run.end()?;
@@ -158,11 +169,13 @@ impl<'t> Run<'t> {
             token: Some(TOKEN),
             stored_token: (seed % 3 == 0).then_some("D1"),
             verbose: plan.verbose,
+            gateway_up: plan.gateway_up,
             record: true,
             ..Setup::default()
         });
         world.child_delay_ms = if seed % 2 == 0 { 0 } else { 800 };
-        world.on_child(hook(seed));
+        let verdicts = Rc::new(RefCell::new(Verdicts::default()));
+        world.on_child(hook(seed, Rc::clone(&verdicts)));
         let odd = plan.trouble > 0;
         let book = Book::new(&limits, patience(&plan), plan.mode.announces(), odd);
         Self {
@@ -172,6 +185,7 @@ impl<'t> Run<'t> {
             frames: Frames::default(),
             person: Dice::new(seed, 3),
             asked: Vec::new(),
+            verdicts,
             world,
             book,
             transcript,
@@ -193,7 +207,8 @@ impl<'t> Run<'t> {
         let end = Uptime::from_millis(self.plan.chaos_ms);
         while self.world.now.up < end && self.world.finished.is_none() {
             self.step(end)?;
-            if self.person.below(2_000) < self.plan.trouble {
+            let odd = self.person.below(2_000) < self.plan.trouble;
+            if odd && self.ended_at.is_none() {
                 self.odd_moment()?;
             }
         }
@@ -220,7 +235,7 @@ impl<'t> Run<'t> {
         let person = self
             .asked
             .iter()
-            .map(|(at, _)| Uptime::from_millis(*at))
+            .map(|(at, ..)| Uptime::from_millis(*at))
             .min();
         let moments = [
             self.world.next_moment(),
@@ -314,6 +329,9 @@ impl<'t> Run<'t> {
             self.book.end(turn.at);
         }
         self.book.turn(turn, &mut self.queue)?;
+        let verdicts = self.verdicts.borrow();
+        self.frames.replaced.extend(&verdicts.replaced);
+        self.book.dead_markers.extend(&verdicts.refused);
         for (received, text) in &turn.frames {
             let dead = &self.book.dead_markers;
             self.frames.frame(*received, text, turn.connects, dead)?;
@@ -328,6 +346,10 @@ impl<'t> Run<'t> {
             ensure(!line.contains("this is a bug"), || line.clone())?;
             ensure(!line.contains(TOKEN), || format!("a secret: {line}"))?;
             ensure(!line.contains('\n'), || format!("two lines: {line}"))?;
+            let dropped = !line.contains("gateway is not reading") || !self.world.is_connected();
+            ensure(dropped, || {
+                "a gateway that does not read is kept".to_owned()
+            })?;
             if line.contains("connected") && line.contains("version") {
                 self.times_ready += 1;
                 // Each time service comes back, the bridge queues a gap.
@@ -343,7 +365,7 @@ impl<'t> Run<'t> {
                 // A title that ends in "?" is never answered.
                 if !title.ends_with('?') {
                     let at = self.world.now.up.as_millis() + self.person.below(3_000);
-                    self.asked.push((at, *call));
+                    self.asked.push((at, *call, markers(title).pop_first()));
                 }
             }
             HubEvent::StoreToken(_) | HubEvent::ForgetToken => self.secrets += 1,
@@ -358,12 +380,14 @@ impl<'t> Run<'t> {
 
     fn let_people_decide(&mut self) {
         let now_ms = self.world.now.up.as_millis();
-        while let Some(at) = self.asked.iter().position(|(at, _)| *at <= now_ms) {
-            let (_, call) = self.asked.remove(at);
+        while let Some(at) = self.asked.iter().position(|(at, ..)| *at <= now_ms) {
+            let (_, call, marker) = self.asked.remove(at);
             let verdict = match self.person.below(4) {
-                0 => Verdict::Deny {
-                    reason: "no".to_owned(),
-                },
+                0 => {
+                    self.verdicts.borrow_mut().refused.extend(marker);
+                    let reason = "no".to_owned();
+                    Verdict::Deny { reason }
+                }
                 _ => Verdict::Allow { arguments: None },
             };
             self.world.person_answers(call, verdict);
@@ -374,10 +398,13 @@ impl<'t> Run<'t> {
         let now = self.world.now.up;
         self.book.check_due(now)?;
         let limits = &self.plan.limits;
-        let due = self.world.hub.next_deadline();
-        ensure(due.is_none_or(|due| due.at > now), || {
-            format!("{due:?} is due")
-        })?;
+        if let Some(due) = self.world.hub.next_deadline() {
+            ensure(due.at > now, || format!("{due:?} is due"))?;
+            let longest = limits.reconnect_most_interval.mul_f64(1.2);
+            let wait = due.at.since(now);
+            let soon = due.why != "gateway reconnect" || wait <= longest.max(STARTING_MOST);
+            ensure(soon, || format!("connects again in {wait:?}"))?;
+        }
         let open = self.world.hub.open_calls();
         let children = self.world.children_running();
         ensure(children <= open, || {
@@ -537,7 +564,11 @@ impl<'t> Run<'t> {
             let answered = self.until(by, |run| run.client.results.contains_key(&id))?;
             ensure(answered, || "no answer to a probe".to_owned())?;
             let result = self.client.results[&id].clone();
-            if !result.contains("try again") {
+            // What the Gateway sent before the calm may still break the connection once.
+            if !["try again", "is busy", "message too large"]
+                .iter()
+                .any(|why| result.contains(why))
+            {
                 return Ok(result);
             }
             let pause = self.world.now.after(Duration::from_secs(1));
@@ -565,7 +596,7 @@ impl<'t> Run<'t> {
 
     /// The end, in one of several ways, perhaps with much to do.
     fn end(&mut self) -> Check {
-        if self.world.finished.is_none() {
+        if self.ended_at.is_none() {
             self.client.calm_down(&mut self.world);
             if self.person.percent(30) {
                 self.gateway.fall_silent();
@@ -735,25 +766,40 @@ fn patience(plan: &Plan) -> Patience {
 }
 
 /// A before-tool-call hook that does anything.
-fn hook(seed: u64) -> Child {
-    let dice = Rc::new(RefCell::new(Dice::new(seed, 4)));
+fn hook(seed: u64, verdicts: Rc<RefCell<Verdicts>>) -> Child {
+    let mut dice = Dice::new(seed, 4);
     Box::new(move |_, input| {
-        let dice = &mut *dice.borrow_mut();
+        let mut verdicts = verdicts.borrow_mut();
         let asked: Value = serde_json::from_str(input).expect("the hook is asked in JSON");
-        let arguments = &asked["arguments"];
-        let printed = match dice.below(12) {
+        let mut arguments = asked["arguments"].clone();
+        let marker = markers(input).pop_first();
+        let fails = dice.percent(10);
+        let how = dice.below(12);
+        if fails || matches!(how, 7 | 10..) {
+            verdicts.refused.extend(marker);
+        }
+        let printed = match how {
             0..=4 => "{}".to_owned(),
-            5 | 6 => format!(r#"{{"params":{arguments}}}"#),
+            5 | 6 => {
+                if let Some(text) = arguments.get_mut("text").filter(|_| marker.is_some()) {
+                    *text = format!("{} as the hook says", text.as_str().unwrap_or("")).into();
+                    verdicts.replaced.extend(marker);
+                }
+                format!(r#"{{"params":{arguments}}}"#)
+            }
             7 => r#"{"block":true,"blockReason":"not today"}"#.to_owned(),
-            8 => r#"{"requireApproval":{"title":"really","description":"d","timeoutMs":7000}}"#
-                .to_owned(),
-            9 => r#"{"requireApproval":{"title":"really?"}}"#.to_owned(),
+            8 | 9 => {
+                let marker = marker.map_or_else(String::new, |marker| format!("mk:{marker}: "));
+                let end = if how == 8 { "" } else { "?" };
+                format!(
+                    r#"{{"requireApproval":{{"title":"{marker}really{end}","timeoutMs":7000}}}}"#
+                )
+            }
             10 => dice
                 .pick(&["", "{", "[]", "{\"params\":7}", "yes"])
                 .to_owned(),
             _ => return None,
         };
-        let code = if dice.percent(90) { 0 } else { 1 };
-        Some((printed, ExitReport::Code(code)))
+        Some((printed, ExitReport::Code(i32::from(fails))))
     })
 }

@@ -158,6 +158,8 @@ pub enum Door {
     Open,
     /// They are accepted, and then nothing is said.
     Deaf,
+    /// They are accepted, and the upgrade is refused.
+    Refusing,
     /// Nobody answers.
     Silent,
 }
@@ -378,6 +380,14 @@ impl World {
             let kind = FaultKind::Broken;
             self.tell(wire, IoEvent::Failed(IoFault { kind, message }));
             self.client_wire = None;
+        }
+        self.settle();
+    }
+
+    /// The Gateway's end takes no more and says nothing of it.
+    pub fn gateway_takes_no_more(&mut self) {
+        if let Some(wire) = self.far.as_ref().map(|far| far.wire) {
+            self.tell(wire, IoEvent::WriteClosed);
         }
         self.settle();
     }
@@ -701,8 +711,15 @@ impl World {
                     from_hub: Pipe::default(),
                     hub_ends: false,
                     far_ends: false,
-                    deaf: self.gateway_door == Door::Deaf,
+                    deaf: self.gateway_door != Door::Open,
                 });
+                if self.gateway_door == Door::Refusing {
+                    let refusal = b"HTTP/1.1 503 Unavailable\r\nContent-Length: 5\r\n\r\nlater";
+                    if let Some(far) = &mut self.far {
+                        far.to_hub
+                            .send(self.now, refusal, &self.travel, &mut self.seed);
+                    }
+                }
                 self.tell(wire, IoEvent::Opened);
             }
             OpenSpec::Child(spec) => {
