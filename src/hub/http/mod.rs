@@ -24,6 +24,8 @@ mod refusals;
 mod serve;
 mod sessions;
 mod sink;
+#[cfg(test)]
+mod tests;
 
 pub use self::front::HttpConfig;
 pub(super) use self::front::{ExchangeRef, HttpFront, Work};

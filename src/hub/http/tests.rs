@@ -1,0 +1,160 @@
+//! Streams that can be resumed, through a whole hub.
+
+use std::time::Duration;
+
+use crate::bridge::ChannelMode;
+use crate::clock::{Now, Uptime};
+use crate::entropy::Seeded;
+use crate::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, ServerIdentity};
+use crate::ids::{CallId, WireId};
+use crate::limits::Limits;
+use crate::link::http_rules::AccessRules;
+use crate::link::{Driven, FaultKind, IoEvent, IoFault};
+use crate::local::{LocalReply, Registry, Tool};
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+const CALL: &str =
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow","arguments":{}}}"#;
+
+struct World {
+    hub: Hub,
+    listener: WireId,
+    now: Now,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Now {
+            up: Uptime::ZERO,
+            unix_ms: 0,
+        };
+        let mut registry = Registry::new();
+        let slow = Tool::new("slow", "Takes its time", r#"{"type":"object"}"#);
+        registry.add_tool(slow).expect("a good tool");
+        let config = HubConfig {
+            limits: Limits::default(),
+            identity: ServerIdentity::default(),
+            gateway: None,
+            local: Some(LocalConfig {
+                registry,
+                state_key: [1; 32],
+            }),
+            channel_mode: ChannelMode::Off,
+            verbose: false,
+            policy: HubPolicy::Open,
+            http: HttpConfig {
+                rules: AccessRules::loopback(),
+            },
+            tap: false,
+        };
+        let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
+        let listener = hub.listen_http("127.0.0.1", 8808);
+        Self { hub, listener, now }
+    }
+
+    fn connect(&mut self) -> WireId {
+        let wire = self
+            .hub
+            .handle_accept(self.now, self.listener, "127.0.0.1:5");
+        wire.expect("a wire")
+    }
+
+    fn tell(&mut self, wire: WireId, event: IoEvent<'_>) {
+        self.hub.handle_io(self.now, wire, event);
+        while self.hub.poll_io().is_some() {}
+    }
+
+    fn send(&mut self, wire: WireId, method: &str, headers: &str, body: &str) {
+        let head = format!(
+            "{method} /mcp HTTP/1.1\r\nHost: 127.0.0.1:8808\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.tell(wire, IoEvent::Bytes(head.as_bytes()));
+    }
+
+    /// What waits to leave on a wire.
+    fn written(&mut self, wire: WireId) -> String {
+        let out = self.hub.outgoing(wire).expect("a wire of the hub");
+        String::from_utf8(out.pending().to_vec()).expect("UTF-8")
+    }
+
+    /// All of it leaves.
+    fn take(&mut self, wire: WireId) -> String {
+        let text = self.written(wire);
+        self.hub.outgoing(wire).expect("a wire").advance(text.len());
+        self.tell(wire, IoEvent::Drained);
+        text
+    }
+
+    fn wait(&mut self, ms: u64) {
+        self.now = Now {
+            up: self.now.after(Duration::from_millis(ms)),
+            unix_ms: self.now.unix_ms,
+        };
+        self.hub.handle_timeout(self.now);
+        while self.hub.poll_io().is_some() {}
+    }
+
+    fn open_session(&mut self, wire: WireId) -> String {
+        self.send(wire, "POST", "", INITIALIZE);
+        let answer = self.take(wire).to_ascii_lowercase();
+        let (_, rest) = answer.split_once("mcp-session-id: ").expect("a session");
+        let id = &rest[..rest.find('\r').expect("an end of line")];
+        format!("Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: 2025-11-25\r\n")
+    }
+
+    /// The call of the tool, once its answer has become a stream; with the id of the last event.
+    fn call_slowly(&mut self, wire: WireId, session: &str) -> (CallId, String) {
+        self.send(wire, "POST", session, CALL);
+        self.wait(1_000);
+        let begun = self.take(wire);
+        let id = begun
+            .lines()
+            .filter_map(|line| line.strip_prefix("id: "))
+            .next_back();
+        let id = id.unwrap_or_else(|| panic!("no priming event in {begun}"));
+        while let Some(event) = self.hub.poll_event() {
+            if let HubEvent::Local(request) = event {
+                return (request.call, id.to_owned());
+            }
+        }
+        panic!("the tool was not called");
+    }
+
+    fn resume(&mut self, session: &str, last: &str) -> String {
+        let wire = self.connect();
+        let headers = format!("{session}Last-Event-ID: {last}\r\n");
+        self.send(wire, "GET", &headers, "");
+        self.written(wire)
+    }
+}
+
+#[test]
+fn an_answer_that_has_left_is_not_kept_and_one_that_went_down_is() {
+    let reset = || IoFault {
+        kind: FaultKind::Broken,
+        message: "connection reset by peer".to_owned(),
+    };
+    // Broken between the answer and its last byte, in both ways that a wire can tell it; or not at all.
+    for (broken, kept) in [(None, false), (Some(true), true), (Some(false), true)] {
+        let mut world = World::new();
+        let wire = world.connect();
+        let session = world.open_session(wire);
+        let (call, id) = world.call_slowly(wire, &session);
+        world
+            .hub
+            .resolve_local(world.now, call, LocalReply::text("at last"));
+        assert!(world.written(wire).contains("at last"));
+        match broken {
+            None => {
+                world.take(wire);
+            }
+            Some(true) => world.tell(wire, IoEvent::Failed(reset())),
+            Some(false) => world.tell(wire, IoEvent::WriteClosed),
+        }
+        let resumed = world.resume(&session, &id);
+        assert!(resumed.starts_with("HTTP/1.1 200"), "{resumed}");
+        assert_eq!(resumed.contains("at last"), kept, "{broken:?}: {resumed}");
+    }
+}
