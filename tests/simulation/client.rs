@@ -405,7 +405,13 @@ impl Client {
             "attachments_fetch" => {
                 format!(r#"{{"session_key":"{mark}","message_id":"m-{mark}"}}"#)
             }
-            "messages_send" => format!(r#"{{"session_key":"{mark}","text":"say {mark}"}}"#),
+            "messages_send" => {
+                let more = match self.dice.below(3) {
+                    0 => "z".repeat(self.dice.size(0, 700)),
+                    _ => String::new(),
+                };
+                format!(r#"{{"session_key":"{mark}","text":"say {mark} {more}"}}"#)
+            }
             "permissions_respond" => {
                 format!(r#"{{"kind":"exec","id":"{mark}","decision":"deny"}}"#)
             }

@@ -454,7 +454,7 @@ impl Gateway {
             7 => {
                 self.note("does not read");
                 world.gateway_appetite = Some(self.dice.size(0, 200));
-                let until = now_ms + self.dice.below(20_000);
+                let until = now_ms + self.dice.below(40_000);
                 self.plan(until, Act::Eat);
             }
             8 => {

@@ -203,7 +203,7 @@ fn small_limits(dice: &mut Dice) -> Limits {
     count(dice, &mut limits.message_bytes_max, &[600, 2_000]);
     count(dice, &mut limits.gateway_hello_bytes_max, &[700, 2_000]);
     count(dice, &mut limits.gateway_message_bytes_max, &[2_000, 5_000]);
-    count(dice, &mut limits.gateway_out_bytes_max, &[1_800, 4_000]);
+    count(dice, &mut limits.gateway_out_bytes_max, &[1_300, 1_800]);
     count(dice, &mut limits.out_high_bytes, &[300, 3_000, 20_000]);
     let low = dice.size(0, limits.out_high_bytes - 1);
     limits.out_low_bytes = low.min(limits.out_low_bytes);
@@ -222,6 +222,7 @@ fn small_limits(dice: &mut Dice) -> Limits {
     time(dice, &mut limits.reconnect_most_interval, &[1_000, 4_000]);
     time(dice, &mut limits.reconnect_good_interval, &[500, 3_000]);
     time(dice, &mut limits.shutdown_timeout, &[1, 300, 1_000]);
+    time(dice, &mut limits.input_ended_timeout, &[1, 300, 3_000]);
     time(dice, &mut limits.input_ended_timeout, &[1, 300, 3_000]);
     time(dice, &mut limits.hook_timeout, &[100, 1_000]);
     time(dice, &mut limits.hold_timeout, &[500, 5_000]);

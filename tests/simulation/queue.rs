@@ -53,6 +53,8 @@ pub struct Queue {
     /// Since when the client has had its channel messages at once; `None` before, and for good once it did
     /// not read.
     listening: Option<Uptime>,
+    /// The same, with what was held for it before.
+    told_since: Uptime,
     deaf: bool,
     /// Events that no Gateway sent: permission prompts and gaps, at most.
     own: u64,
@@ -137,6 +139,7 @@ impl Queue {
             told: BTreeSet::new(),
             last_told: 0,
             listening: None,
+            told_since: Uptime::ZERO,
             deaf: false,
             own: 0,
             gaps: 0,
@@ -156,8 +159,12 @@ impl Queue {
 
     /// From now on channel messages reach the client, unless it does not read.
     pub fn listen(&mut self, now: Uptime) {
-        if !self.deaf {
-            self.listening.get_or_insert(now);
+        if !self.deaf && self.listening.is_none() {
+            // What was held before is told now, unless it was too much.
+            let held = self.sent.values().filter(|sent| sent.announced).count() as u64 + self.own;
+            let all = held <= self.limits.notifications_held_max as u64;
+            self.listening = Some(now);
+            self.told_since = if all { Uptime::ZERO } else { now };
         }
     }
 
@@ -372,6 +379,20 @@ impl Queue {
         ensure(self.words.contains(&(code.to_owned(), allow)), || {
             format!("nobody decided {code} like this")
         })
+    }
+
+    /// The client was told of every message that it has seen.
+    pub fn check_told(&self) -> Check {
+        for (cursor, seen) in &self.seen {
+            let Some(serial) = seen.serial else { continue };
+            let sent = self.sent.get(&serial).filter(|sent| sent.announced);
+            let listens = self.announces && self.listening.is_some();
+            let heard = listens && sent.is_some_and(|sent| self.told_since <= sent.at);
+            ensure(!heard || self.told.contains(&serial), || {
+                format!("the client was never told of event {cursor}")
+            })?;
+        }
+        Ok(())
     }
 
     /// Every loss shows. To be asked when a client has seen all that is kept.

@@ -325,7 +325,7 @@ impl<'t> Run<'t> {
         }
         let refusal = |(received, text): &(bool, String)| *received && text.contains("\"details\"");
         if self.times_ready == 0 && turn.frames.iter().any(refusal) {
-            self.ended_at.get_or_insert(turn.at);
+            self.ended_at = Some(turn.at);
             self.book.end(turn.at);
         }
         self.book.turn(turn, &mut self.queue)?;
@@ -346,6 +346,9 @@ impl<'t> Run<'t> {
             ensure(!line.contains("this is a bug"), || line.clone())?;
             ensure(!line.contains(TOKEN), || format!("a secret: {line}"))?;
             ensure(!line.contains('\n'), || format!("two lines: {line}"))?;
+            if line.contains("gateway is not reading") {
+                self.book.count("gateway is not reading");
+            }
             let dropped = !line.contains("gateway is not reading") || !self.world.is_connected();
             ensure(dropped, || {
                 "a gateway that does not read is kept".to_owned()
@@ -454,6 +457,7 @@ impl<'t> Run<'t> {
         self.probes()?;
         self.sweep()?;
         self.queue.check_losses()?;
+        self.queue.check_told()?;
         self.queue.check_newest()?;
         self.rest()
     }
@@ -613,12 +617,7 @@ impl<'t> Run<'t> {
         // The input may end late: behind bytes that travel, and after the client has read.
         let travels = Duration::from_secs(60);
         let by = self.world.now.after(travels + 3 * limit);
-        let finished = self.until(by, |run| run.world.finished.is_some());
-        self.world
-            .finished
-            .is_some()
-            .then_some(())
-            .map_or_else(|| finished.map(|_| ()), |()| Ok(()))?;
+        self.until(by, |run| run.world.finished.is_some())?;
         let finished_at = self
             .finished_at
             .ok_or_else(|| "never finished".to_owned())?;
