@@ -44,6 +44,8 @@ pub struct Gateway {
     flood: u64,
     /// Whether its messages may be long.
     talkative: bool,
+    /// Whether it mostly does not read.
+    deaf: bool,
     agenda: BTreeMap<(u64, u64), Act>,
     acts: u64,
     /// Number of the present connection, from 1.
@@ -87,6 +89,7 @@ impl Gateway {
             event_pace_ms: plan.event_pace_ms,
             flood: plan.flood,
             talkative: true,
+            deaf: plan.deaf_gateway,
             agenda: BTreeMap::new(),
             acts: 0,
             connection: 0,
@@ -424,7 +427,11 @@ impl Gateway {
     }
 
     fn trouble(&mut self, now_ms: u64, world: &mut World, queue: &mut Queue) {
-        match self.dice.below(13) {
+        let kind = match self.deaf && self.dice.percent(80) {
+            true => 7,
+            false => self.dice.below(13),
+        };
+        match kind {
             0 => {
                 self.note("restart");
                 self.phase = Phase::None;

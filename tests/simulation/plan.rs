@@ -109,6 +109,8 @@ pub struct Plan {
     pub slow_client: bool,
     /// Whether the Gateway may refuse our credentials before it ever took them, which ends the run.
     pub may_refuse: bool,
+    /// Whether the Gateway mostly does not read, while much is asked of it.
+    pub deaf_gateway: bool,
     /// Whether the Gateway is up from the start.
     pub gateway_up: bool,
     /// Mean wait of the client between two deeds. Unit: milliseconds.
@@ -122,6 +124,17 @@ pub struct Plan {
 
 impl Plan {
     pub fn of(seed: u64) -> Self {
+        let mut plan = Self::any(seed);
+        if seed % 16 == 5 {
+            plan.deaf_gateway = true;
+            plan.limits.gateway_out_bytes_max = 1_300;
+            plan.trouble = 20;
+            plan.client_pace_ms = 100;
+        }
+        plan
+    }
+
+    fn any(seed: u64) -> Self {
         let dice = &mut Dice::new(seed, 0);
         let small = dice.percent(60);
         let limits = if small {
@@ -171,6 +184,7 @@ impl Plan {
             trouble: dice.pick(&[0, 10, 20, 35]),
             slow_client: dice.percent(30),
             may_refuse: dice.percent(7),
+            deaf_gateway: false,
             gateway_up: dice.percent(80),
             client_pace_ms: dice.pick(&[150, 500, 1_500]),
             event_pace_ms: dice.pick(&[100, 600, 3_000]),
