@@ -517,6 +517,13 @@ impl Gateway {
 
     /// Tells one event, well-formed or not.
     fn tell(&mut self, world: &mut World, queue: &mut Queue) {
+        if self.phase == Phase::Up && world.is_connected() && self.dice.percent(20) {
+            // Before its hello nothing is believed.
+            world.gateway_says(
+                r#"{"type":"event","event":"session.message","payload":{"sessionKey":"s1","message":{"role":"user","content":"too early"}}}"#,
+            );
+            self.note("event before the hello");
+        }
         if self.phase < Phase::Accepted || !world.is_connected() {
             return;
         }
