@@ -15,6 +15,8 @@
 mod book;
 #[path = "simulation/client.rs"]
 mod client;
+#[path = "simulation/endings.rs"]
+mod endings;
 #[path = "simulation/flood.rs"]
 mod flood;
 #[path = "simulation/gateway.rs"]

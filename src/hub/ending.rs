@@ -127,7 +127,9 @@ impl Hub {
             closing,
             ..
         } = client;
-        if peer.open_requests() == 0 && !*closing {
+        // A stream may be opened while the last bytes leave.
+        let listens = peer.listening().next().is_some();
+        if peer.open_requests() == 0 && (listens || !*closing) {
             *closing = true;
             peer.end_subscriptions(link.sink());
             self.dirty.push(id);
