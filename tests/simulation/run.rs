@@ -481,7 +481,8 @@ impl<'t> Run<'t> {
 
     /// Whether the hub is in service and the Gateway agrees.
     fn is_well(&self) -> bool {
-        self.gateway.is_serving() && self.frames.is_subscribed() && self.client_is_read()
+        let told = self.world.gateway_bytes_under_way() == 0;
+        self.gateway.is_serving() && self.frames.is_subscribed() && told && self.client_is_read()
     }
 
     fn client_is_read(&self) -> bool {

@@ -817,6 +817,9 @@ impl World {
             }
             if drained {
                 self.tell(wire, IoEvent::Drained);
+                // The hub may be done with the client now.
+                self.collect_client();
+                return true;
             }
         }
         moved |= self.collect_client();
