@@ -1,6 +1,7 @@
 //! How work ends: a client that is done, a signal, a Gateway that will not have us.
 
 use super::doors::LineClient;
+use super::http::HttpFront;
 use super::ledger::Place;
 use super::{Hub, HubEvent, Outcome, Owner};
 use crate::clock::{Deadline, Now, Uptime};
@@ -34,9 +35,7 @@ impl Hub {
             self.gate.cancel(call);
             self.answer(now, call, &ToolResult::error(&why));
         }
-        for id in self.http.peer_ids() {
-            self.with_peer(now, id, |peer, sink| peer.end_subscriptions(sink));
-        }
+        self.end_http_streams(now);
         self.http.begin_end(&mut self.io);
         self.sockets.begin_end(&mut self.io);
         if let Some(gateway) = &mut self.gateway {
@@ -101,6 +100,9 @@ impl Hub {
         for id in leaving {
             moved |= self.let_go_if_done(now, id, too_late);
         }
+        if self.ending.is_some() {
+            moved |= self.end_http_streams(now);
+        }
         if let (Some((outcome, _)), false) = (&self.ending, self.finished) {
             let quiet = self.lines.is_empty()
                 && self.http.is_quiet()
@@ -115,6 +117,21 @@ impl Hub {
             }
         }
         moved
+    }
+
+    /// Ends the listen streams of HTTP clients; more than once, for the body of a request may have been under
+    /// way when the end began. Says whether there were any.
+    fn end_http_streams(&mut self, now: Now) -> bool {
+        let listens = |http: &mut HttpFront, id: &PeerId| {
+            http.peer_mut(*id)
+                .is_some_and(|peer| peer.listening().next().is_some())
+        };
+        let mut ids = self.http.peer_ids();
+        ids.retain(|id| listens(&mut self.http, id));
+        for id in &ids {
+            self.with_peer(now, *id, |peer, sink| peer.end_subscriptions(sink));
+        }
+        !ids.is_empty()
     }
 
     fn let_go_if_done(&mut self, now: Now, id: PeerId, too_late: bool) -> bool {

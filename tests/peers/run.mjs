@@ -14,11 +14,12 @@ import { Checks } from "./lib/checks.mjs";
 import { compare, normalise } from "./lib/compare.mjs";
 import { DIFFERENCES } from "./lib/differences.mjs";
 import { freePort, Gateway } from "./lib/gateway.mjs";
+import { noProcessLeft } from "./lib/harness.mjs";
 import { McpClient } from "./lib/mcp-client.mjs";
 import { modernOverStdio } from "./lib/modern.mjs";
 import { onlyDrawspan } from "./lib/only-drawspan.mjs";
 import { Operator } from "./lib/operator.mjs";
-import { killAll, leftovers, marked, sleep, start, stopAll } from "./lib/processes.mjs";
+import { killAll, marked, start, stopAll } from "./lib/processes.mjs";
 import { runScript } from "./lib/script.mjs";
 import { typescriptClient } from "./lib/sdk-typescript.mjs";
 import { Model, Telegram } from "./lib/stand-ins.mjs";
@@ -52,7 +53,7 @@ try {
   checks.fail("the run itself", error.stack);
 }
 await stopAll();
-await noProcessLeft();
+await noProcessLeft(checks);
 process.exit(checks.close() ? 0 : 1);
 
 async function main() {
@@ -194,21 +195,6 @@ async function pythonClient(side) {
   }
   if (code !== 0 || lines.length === 0)
     checks.fail("Python SDK", `the script ended with ${code}: ${err.slice(-1500)}`);
-}
-
-async function noProcessLeft() {
-  let left = leftovers();
-  for (let tries = 0; left?.length && tries < 20; tries++) {
-    await sleep(100);
-    left = leftovers();
-  }
-  if (left === undefined) return;
-  if (left.length)
-    checks.fail(
-      "no process is left behind",
-      left.map(({ pid, command }) => `${pid} ${command}`).join("\n"),
-    );
-  else checks.pass("no process is left behind");
 }
 
 function abort(why, code) {

@@ -123,3 +123,32 @@ fn a_client_that_does_not_read_costs_no_more_than_the_watermark() {
     let answer = poll(&mut world);
     assert!(answer.contains("events: 1"), "{answer}");
 }
+
+#[test]
+fn a_client_that_waits_for_event_after_event_leaves_nothing_behind() {
+    let mut world = world();
+    let round = |world: &mut World, numbers: std::ops::Range<u64>| {
+        let mut answered = 0;
+        for number in numbers {
+            // One event a number, so that many cursors are taken.
+            let after = number - 100_000;
+            world.client_says(&format!(
+                r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{{"name":"events_wait","arguments":{{"after_cursor":{after}}}}}}}"#
+            ));
+            world.gateway_says(&format!(
+                r#"{{"type":"event","event":"session.message","payload":{{"sessionKey":"s","messageId":"m{number:06}","message":{{"role":"assistant","content":"hello {number:06}"}}}}}}"#
+            ));
+            let said = |line: &String| line.contains(&format!("hello {number:06}"));
+            answered += world.client_lines.drain(..).filter(said).count();
+            world.far_events.clear();
+        }
+        answered
+    };
+    round(&mut world, 100_000..102_000);
+    let mut answered = 0;
+    let cost = allocation_counter::measure(|| {
+        answered = round(&mut world, 102_000..112_000);
+    });
+    assert_eq!(answered, 10_000, "each wait is answered by its event");
+    assert!(cost.bytes_current.abs() < 4_096, "{cost:?}");
+}

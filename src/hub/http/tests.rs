@@ -158,3 +158,33 @@ fn an_answer_that_has_left_is_not_kept_and_one_that_went_down_is() {
         assert_eq!(resumed.contains("at last"), kept, "{broken:?}: {resumed}");
     }
 }
+
+#[test]
+fn a_listen_stream_opened_during_the_end_is_ended_too() {
+    let headers =
+        |method: &str| format!("MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n");
+    let message = |id: u32, method: &str, params: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+        )
+    };
+    let listen = "subscriptions/listen";
+    let mut world = World::new();
+    // Its body is under way when the end begins; a connection between two requests is closed then.
+    let wire = world.connect();
+    let body = message(2, listen, r#""notifications":{},"#);
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:8808\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\n{}Content-Length: {}\r\n\r\n",
+        headers(listen),
+        body.len()
+    );
+    world.tell(wire, IoEvent::Bytes(head.as_bytes()));
+    world.hub.shutdown(world.now);
+    world.tell(wire, IoEvent::Bytes(body.as_bytes()));
+    let said = world.written(wire);
+    assert!(said.contains("200 OK"), "{said}");
+    let result = r#""id":2,"result":"#;
+    assert_eq!(said.matches(result).count(), 1, "{said}");
+    assert!(said.ends_with("0\r\n\r\n"), "{said}");
+}

@@ -37,7 +37,8 @@ export async function harness(name, limitMs, main) {
   process.exit(checks.close() ? 0 : 1);
 }
 
-async function noProcessLeft(checks) {
+/** Counts a process that still runs a little later as a failure. */
+export async function noProcessLeft(checks) {
   let left = leftovers();
   for (let tries = 0; left?.length && tries < 20; tries++) {
     await sleep(100);
