@@ -36,6 +36,8 @@ pub enum Subject {
     Hook,
     /// The channel bridge: queue, approvals, permissions.
     Bridge,
+    /// An upstream MCP server.
+    Upstream,
 }
 
 /// One line for a person. `message` is lower case, without a full stop, with untrusted text escaped.

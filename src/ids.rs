@@ -43,3 +43,41 @@ id!(
     /// One request of ours to the Gateway; its `id` on the wire is this number as text.
     GatewayRequestId(u64)
 );
+id!(
+    /// One session's runtime of the manager: its own connections to every server that is not shared.
+    RuntimeId(u32)
+);
+id!(
+    /// One request of ours to an upstream MCP server; its `id` on the wire is this number. Never reused
+    /// within one manager, so that an answer can be told from one of an earlier connection.
+    UpstreamRequestId(u64)
+);
+id!(
+    /// One request an upstream MCP server has made of us (sampling, elicitation, roots), until it is
+    /// answered.
+    QuestionId(u64)
+);
+id!(
+    /// One piece of work that a manager was asked for, from the asking to its one answer.
+    TicketId(u64)
+);
+
+/// Where a machine with many wires gets their names from: one counter for all of its parts, so that no two
+/// of them can choose the same.
+#[derive(Debug, Default)]
+pub struct WireMint(WireId);
+
+impl WireMint {
+    /// A mint whose first wire is `first`.
+    #[must_use]
+    pub const fn starting_at(first: WireId) -> Self {
+        Self(first)
+    }
+
+    /// A wire that no one has named yet.
+    pub fn mint(&mut self) -> WireId {
+        let minted = self.0;
+        self.0 = minted.next();
+        minted
+    }
+}

@@ -30,7 +30,7 @@
 //! | program | `cli`, `config`, `logging` (feature `cli`) | arguments, files, exit codes |
 //! | world | [`io`] | descriptors, processes, clocks, randomness: nothing above or below touches them |
 //! | assembly | [`hub`], [`embedded`] | which client, call and wire belong together |
-//! | tools | [`bridge`], [`local`] | the nine tools over a Gateway; the tools of a program |
+//! | tools | [`bridge`], [`local`], [`manager`] | the nine tools over a Gateway; the tools of a program; upstream servers |
 //! | seam | [`gate`] | who may call what: the only way to a tool |
 //! | wires | [`gateway`], [`link`] | the Gateway's protocol; framing and back-pressure of one connection |
 //! | protocol | [`protocol`] | MCP of every revision, both eras |
@@ -60,6 +60,7 @@ pub mod io;
 pub mod limits;
 pub mod link;
 pub mod local;
+pub mod manager;
 pub mod protocol;
 pub mod secret;
 

@@ -268,6 +268,55 @@ limits! {
     /// The end of a child's stderr that errors may show.
     stderr_tail_bytes_max, "stderr_tail_bytes_max": usize = 64 * KIB, "bytes";
 
+    /// One message from an upstream server: a line, an event or a body. A tool may return an image. As rmcp for SSE events.
+    upstream_message_bytes_max, "upstream_message_bytes_max": usize = 16 * MIB, "bytes";
+    /// Bytes waiting to be written to one upstream server; past it calls are refused: it is not reading.
+    upstream_out_bytes_max, "upstream_out_bytes_max": usize = 8 * MIB, "bytes";
+    /// Requests open towards one upstream server; the next one is refused as busy.
+    upstream_requests_open_max, "upstream_requests_open_max": usize = 256, "requests";
+    /// Requests of one upstream server to us that wait for an answer; the next one is refused as busy.
+    upstream_questions_open_max, "upstream_questions_open_max": usize = 64, "requests";
+    /// Start, discovery and handshake of one upstream server together. As OpenClaw.
+    connect_timeout, "connect_timeout_ms": Duration = Duration::from_secs(30), "ms";
+    /// How long `server/discover` may stay unanswered before `initialize` is tried.
+    discover_timeout, "discover_timeout_ms": Duration = Duration::from_secs(5), "ms";
+    /// One whole walk over the pages of a list. OpenClaw allows 1.5 s a page, too little for big servers under load.
+    list_timeout, "list_timeout_ms": Duration = Duration::from_secs(10), "ms";
+    /// One request to an upstream server. As OpenClaw.
+    request_timeout, "request_timeout_ms": Duration = Duration::from_secs(60), "ms";
+    /// One request whose limit progress may extend, all in all.
+    request_total_timeout, "request_total_timeout_ms": Duration = Duration::from_secs(600), "ms";
+    /// Tools of one upstream server; the rest is left out with a diagnostic.
+    tools_max, "tools_max": usize = 10_000, "tools";
+    /// Pages of one list; the rest is left out with a diagnostic.
+    list_pages_max, "list_pages_max": usize = 100, "pages";
+    /// Length of a tool's name; a longer one leaves that tool out.
+    tool_name_bytes_max, "tool_name_bytes_max": usize = KIB, "bytes";
+    /// Length of a tool's description; a longer one leaves that tool out.
+    tool_description_bytes_max, "tool_description_bytes_max": usize = 16 * KIB, "bytes";
+    /// Length of a tool's input or output schema; a longer one leaves that tool out.
+    tool_schema_bytes_max, "tool_schema_bytes_max": usize = 256 * KIB, "bytes";
+    /// Changes of a list that come within this time are one change.
+    list_changed_quiet_interval, "list_changed_quiet_interval_ms": Duration = Duration::from_millis(100), "ms";
+    /// Processes of upstream servers in all. The budget of descriptors counts three for each.
+    children_max, "children_max": usize = 64, "processes";
+    /// Runtimes at once; each has connections of its own.
+    runtimes_max, "runtimes_max": usize = 1_024, "runtimes";
+    /// A runtime that nobody uses ends after this. As OpenClaw; 0 there means never, here a large number does.
+    runtime_idle_ttl, "runtime_idle_ttl_ms": Duration = Duration::from_secs(600), "ms";
+    /// Failures of one server in a row after which it is left alone for a while. As OpenClaw.
+    failure_pause_after, "failure_pause_after": usize = 3, "failures";
+    /// How long it is left alone, from the end of the last failure. OpenClaw counts from its start.
+    failure_pause, "failure_pause_ms": Duration = Duration::from_secs(60), "ms";
+    /// Redirects followed for one HTTP request, within one origin. OpenClaw follows 20.
+    redirects_max, "redirects_max": usize = 3, "redirects";
+    /// GETs with Last-Event-ID for one interrupted answer.
+    resume_attempts_max, "resume_attempts_max": usize = 3, "requests";
+    /// Connections kept open to one HTTP server for the next request.
+    pool_connections_max, "pool_connections_max": usize = 8, "connections";
+    /// How long a kept connection may lie idle. Shorter than what servers and proxies allow.
+    pool_idle_ttl, "pool_idle_ttl_ms": Duration = Duration::from_secs(30), "ms";
+
     /// WebSocket clients of the embedded Gateway.
     embedded_clients_max, "embedded_clients_max": usize = 64, "connections";
     /// Conversations kept by the embedded Gateway.

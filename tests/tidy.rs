@@ -15,21 +15,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("gate", &["codec"]),
     ("bridge", &["codec", "protocol", "gateway", "gate"]),
     ("local", &["codec", "protocol", "gate"]),
+    ("manager", &["codec", "protocol", "link", "gate"]),
     ("embedded", &["codec", "gateway", "link"]),
     (
         "hub",
         &[
-            "codec", "protocol", "gateway", "link", "gate", "bridge", "local",
+            "codec", "protocol", "gateway", "link", "gate", "bridge", "local", "manager",
         ],
     ),
     ("io", &["codec", "gateway", "link"]),
-    ("config", &["gateway", "hub", "link"]),
+    ("config", &["gateway", "hub", "link", "manager"]),
     ("logging", &[]),
     (
         "cli",
         &[
-            "bridge", "codec", "config", "embedded", "gateway", "hub", "io", "link", "logging",
-            "protocol",
+            "bridge", "codec", "config", "embedded", "gate", "gateway", "hub", "io", "link",
+            "logging", "manager", "protocol",
         ],
     ),
     ("main", &["drawspan"]),

@@ -47,6 +47,7 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
             program,
             args: command.collect(),
             env: hook_environment(),
+            cwd: None,
         };
         Some(HookConfig {
             command,
@@ -134,6 +135,7 @@ pub(super) fn connection(
     }
     let tls = endpoint.tls.then(|| TlsSpec {
         ca_file: endpoint.ca_file.clone(),
+        ..TlsSpec::default()
     });
     let session = SessionConfig {
         url_for_log: endpoint.url_for_log,

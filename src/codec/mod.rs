@@ -2,6 +2,7 @@
 
 pub mod http1;
 pub mod http_body;
+pub mod json_object;
 pub mod json_text;
 pub mod jsonrpc;
 pub mod lines;

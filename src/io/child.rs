@@ -54,6 +54,9 @@ pub(super) fn spawn(key: Key, spec: &ChildSpec) -> Result<(ChildProcess, ChildPi
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    if let Some(cwd) = &spec.cwd {
+        command.current_dir(cwd);
+    }
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn().map_err(|e| spawn_fault(spec, &e))?;

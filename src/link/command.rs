@@ -228,6 +228,7 @@ mod tests {
             program: "hook".into(),
             args: vec![],
             env: vec![],
+            cwd: None,
         };
         let limits = Limits {
             hook_output_bytes_max: 8,

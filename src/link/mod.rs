@@ -8,6 +8,7 @@ pub mod command;
 pub mod http_rules;
 pub mod http_server;
 pub mod stdio_host;
+pub mod upstream;
 pub mod websocket;
 
 use std::path::PathBuf;
@@ -165,11 +166,15 @@ pub enum OpenSpec {
     Child(ChildSpec),
 }
 
-/// TLS towards a server.
+/// TLS towards a server. The default trusts the system's authorities and shows no certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSpec {
     /// PEM file with certificate authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
+    /// PEM files with our own certificate chain and its key, for servers that ask who we are.
+    pub client: Option<(PathBuf, PathBuf)>,
+    /// Take any certificate. Only where a configuration says `sslVerify: false` in so many words.
+    pub insecure: bool,
 }
 
 /// A program to start. No shell is involved.
@@ -181,6 +186,8 @@ pub struct ChildSpec {
     pub args: Vec<String>,
     /// Its whole environment.
     pub env: Vec<(String, String)>,
+    /// The directory it starts in; ours when `None`.
+    pub cwd: Option<PathBuf>,
 }
 
 /// A machine that the loop drives.

@@ -1,6 +1,7 @@
 //! The Model Context Protocol as state machines over raw JSON: what the revisions differ in, what the
 //! messages mean, and the server's side of a conversation.
 
+pub mod client;
 pub mod error;
 pub mod message;
 pub mod revision;

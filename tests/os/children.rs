@@ -176,6 +176,7 @@ fn the_environment_is_the_given_one_alone() {
         program: "/usr/bin/env".to_owned(),
         args: Vec::new(),
         env: vec![("ONLY".to_owned(), "this".to_owned())],
+        cwd: None,
     }));
     world.until("the end", |p| p.saw(1, &Seen::Eof));
     assert_eq!(world.probe.bytes(1), b"ONLY=this\n");

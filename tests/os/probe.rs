@@ -344,6 +344,7 @@ pub(crate) fn child(program: &str, args: &[&str]) -> OpenSpec {
         program: program.to_owned(),
         args: args.iter().map(|&a| a.to_owned()).collect(),
         env: vec![("PATH".to_owned(), std::env::var("PATH").unwrap())],
+        cwd: None,
     })
 }
 

@@ -109,7 +109,10 @@ fn tls(host: &str, port: u16, ca_file: Option<PathBuf>) -> OpenSpec {
     OpenSpec::Tcp {
         host: host.to_owned(),
         port,
-        tls: Some(TlsSpec { ca_file }),
+        tls: Some(TlsSpec {
+            ca_file,
+            ..TlsSpec::default()
+        }),
     }
 }
 

@@ -156,6 +156,7 @@ impl<'t> Run<'t> {
                     program: "hook".to_owned(),
                     args: Vec::new(),
                     env: Vec::new(),
+                    cwd: None,
                 },
                 timeout: None,
             }),

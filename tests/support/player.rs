@@ -386,6 +386,7 @@ fn hook_policy() -> HubPolicy {
         program: "hook".to_owned(),
         args: Vec::new(),
         env: Vec::new(),
+        cwd: None,
     };
     HubPolicy::Hook(HookConfig {
         command,

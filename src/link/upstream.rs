@@ -1,0 +1,96 @@
+//! What a link to an upstream server reports, whatever it is made of, and the one type that holds any of
+//! them.
+
+use crate::ids::UpstreamRequestId;
+use crate::link::{ExitReport, IoFault};
+use crate::protocol::client::RequestEnd;
+
+/// What happened on a link to a server. `Closed` comes once, last.
+#[derive(Debug)]
+pub enum UpstreamEvent {
+    /// Messages can be sent now. The first event, unless `Closed` is.
+    Up,
+    /// One message, as bytes that nobody has read: a line, the data of an event, a body.
+    Message {
+        /// The JSON text, or what the server took for it.
+        bytes: Vec<u8>,
+        /// Whose answer stream it came on; `None` where there is one stream for all.
+        on: Option<UpstreamRequestId>,
+    },
+    /// Bytes that cannot be a message: a line that is not UTF-8, or one over the limit, skipped to its end.
+    Unreadable {
+        /// What is wrong with them, in the words of the command line's contract: `not UTF-8`,
+        /// `message too large: 2097213 bytes, limit 1048576`.
+        why: String,
+        /// The first of them, at most 200.
+        sample: Vec<u8>,
+        /// Whose answer stream they came on.
+        on: Option<UpstreamRequestId>,
+    },
+    /// Nothing more comes for this request (HTTP only). After an answer this is not told.
+    RequestEnded {
+        /// The request.
+        id: UpstreamRequestId,
+        /// Why.
+        end: RequestEnd,
+    },
+    /// The stream of a request was interrupted and is being taken up again where it ended. For logs.
+    Resuming {
+        /// The request; `None` for the stream of the session.
+        id: Option<UpstreamRequestId>,
+        /// One line.
+        why: String,
+    },
+    /// The link is gone, with everything that was open on it.
+    Closed(UpstreamClosed),
+}
+
+/// Why a link to a server ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UpstreamClosed {
+    /// We closed it.
+    Local,
+    /// It could not be opened, or broke.
+    Io(IoFault),
+    /// The process ended.
+    Exited(ExitReport),
+    /// The server ended its output; its process, if it had one, was ended too.
+    OutputEnded {
+        /// Bytes of a last line without an end, if there were any.
+        partial: bool,
+    },
+    /// It does not read what is written to it: bytes queued, limit.
+    NotReading {
+        /// Bytes queued.
+        value: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// The session or event stream is gone for good and a new conversation is needed. One line.
+    SessionLost(String),
+    /// It broke the rules of the transport. One line.
+    Violation(String),
+}
+
+impl std::fmt::Display for UpstreamClosed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Local => f.write_str("connection closed"),
+            Self::Io(fault) => f.write_str(&fault.message),
+            Self::Exited(report) => write!(f, "{report}"),
+            Self::OutputEnded { partial: false } => f.write_str("server closed its output"),
+            Self::OutputEnded { partial: true } => {
+                f.write_str("server closed its output: stream ended within a message")
+            }
+            Self::NotReading { value, limit } => {
+                write!(
+                    f,
+                    "server is not reading: {value} bytes queued, limit {limit}"
+                )
+            }
+            Self::SessionLost(why) => write!(f, "session was lost, safe to retry: {why}"),
+            Self::Violation(what) => f.write_str(what),
+        }
+    }
+}

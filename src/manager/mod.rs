@@ -1,0 +1,5 @@
+//! The client runtime: many upstream MCP servers, each behind one record of configuration, isolated by
+//! session, connected on demand, kept while they are used and brought back when they die.
+
+pub mod error;
+pub mod server_config;

@@ -1,0 +1,179 @@
+//! One server as the manager needs it: validated, aliases folded, defaults filled in.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::codec::uri::Uri;
+use crate::link::TlsSpec;
+use crate::protocol::revision::Revision;
+use crate::secret::Secret;
+
+/// A key of the configured server map, byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerKey(pub Box<str>);
+
+impl ServerKey {
+    /// The key as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One server, ready to be connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Its key.
+    pub key: ServerKey,
+    /// How it is reached.
+    pub transport: Transport,
+    /// Which era is spoken.
+    pub protocol: ProtocolChoice,
+    /// Time limits.
+    pub times: Times,
+    /// Calls may overlap. OpenClaw's default is false.
+    pub parallel: bool,
+    /// Which tools are shown.
+    pub filter: ToolFilter,
+    /// Bounds of its own that replace the process-wide ones.
+    pub bounds: Bounds,
+    /// Failures in a row before the pause, and its length.
+    pub pause: (usize, Duration),
+    /// Whether runtimes have a connection each or one together.
+    pub isolation: Isolation,
+    /// Check calls and results against the server's schemas in the span too.
+    pub validate_calls: bool,
+    /// The command line or URL, with everything secret masked.
+    pub launch: String,
+    /// SHA-256 over the canonical record, expanded secrets included: equal exactly when a connection can be
+    /// kept. Hexadecimal.
+    pub fingerprint: String,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A program that speaks lines.
+    Stdio(StdioTransport),
+    /// A URL.
+    Http(HttpTransport),
+    /// The socket of a program on this host that speaks lines.
+    Unix {
+        /// Its file.
+        path: PathBuf,
+    },
+}
+
+/// A program to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StdioTransport {
+    /// Program, looked up in the PATH of its own environment.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its whole environment, inherited names included. Values may be secrets.
+    pub env: BTreeMap<String, Secret<String>>,
+    /// Where it starts.
+    pub cwd: Option<PathBuf>,
+}
+
+/// A server behind a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpTransport {
+    /// Where. Userinfo is refused when the record is read.
+    pub url: Uri,
+    /// The URL as configured, for the wire; for people there is [`ServerConfig::launch`].
+    pub text: Secret<String>,
+    /// Streamable HTTP first and then the older pair, or one of them only.
+    pub kind: HttpKind,
+    /// Headers of every request to the URL's origin.
+    pub headers: Vec<(String, Secret<String>)>,
+    /// TLS settings; used when the scheme is `https`.
+    pub tls: TlsSpec,
+    /// The HTTP proxy to go through, found in the environment and not excluded by `NO_PROXY`.
+    pub proxy: Option<Proxy>,
+}
+
+/// Which of the two HTTP transports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpKind {
+    /// Streamable HTTP, and the pair of 2024-11-05 where that is refused.
+    #[default]
+    Auto,
+    /// Streamable HTTP.
+    Streamable,
+    /// The pair of 2024-11-05.
+    Sse,
+}
+
+/// An HTTP proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// `user:password`, for `Proxy-Authorization: Basic`.
+    pub credentials: Option<Secret<String>>,
+}
+
+/// Which era is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProtocolChoice {
+    /// Find out as 2026-07-28 prescribes.
+    #[default]
+    Auto,
+    /// The handshake, whatever it agrees on.
+    Legacy,
+    /// 2026-07-28, or fail.
+    Modern,
+    /// This revision, or fail.
+    Only(Revision),
+}
+
+/// Time limits of one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Start, discovery and handshake together.
+    pub connect: Duration,
+    /// How long `server/discover` may stay unanswered.
+    pub discover: Duration,
+    /// One walk over the pages of a list.
+    pub list: Duration,
+    /// One request.
+    pub request: Duration,
+    /// One request all in all, when progress extends it; `None`: progress extends nothing.
+    pub total: Option<Duration>,
+}
+
+/// Bounds of one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// One message from it.
+    pub message_bytes_max: usize,
+    /// Bytes waiting to be written to it.
+    pub out_bytes_max: usize,
+    /// GETs with `Last-Event-ID` for one interrupted answer.
+    pub resume_attempts_max: usize,
+}
+
+/// Whether runtimes share a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Each runtime has its own. As OpenClaw.
+    #[default]
+    Session,
+    /// All runtimes have one together.
+    Shared,
+}
+
+/// Which tools are shown: `include` is empty or one of it matches, and none of `exclude` does.
+/// OpenClaw: toolFilter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolFilter {
+    /// Patterns, trimmed; `*` is any run of characters.
+    pub include: Vec<String>,
+    /// As `include`.
+    pub exclude: Vec<String>,
+}
