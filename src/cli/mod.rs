@@ -7,6 +7,7 @@ mod connection;
 mod demo_command;
 mod embedded;
 mod gateway_command;
+pub mod guard;
 mod limits_command;
 mod listen;
 mod serve;

@@ -25,6 +25,7 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     let http = http_config(&args, &doors)?;
     let settings = settings(args.config.as_deref())?;
     let mut events = start(EventLoop::new(&settings.limits))?;
+    super::guard::set_up(&mut events);
     start(events.watch_signals())?;
     if doors.contains(&Door::Stdio) {
         start(events.watch_parent())?;

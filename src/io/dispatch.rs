@@ -2,10 +2,11 @@
 
 use mio::Token;
 
+use super::child::News;
 use super::wire::{Side, State};
 use super::{Alarm, EventLoop, FIRST_TOKEN, Key, LAST_READS_MAX, PARENT, SIGNALS, Source, WAKER};
 use crate::clock::Now;
-use crate::link::{Driven, IoEvent};
+use crate::link::{Driven, ExitReport, IoEvent};
 
 impl EventLoop {
     /// Everything after the wait, in the order that the contract of [`Driven`] promises.
@@ -193,33 +194,59 @@ impl EventLoop {
 
     fn report_exits(&mut self, machines: &mut [&mut dyn Driven], now: Now) {
         while let Some(number) = self.ended.pop() {
-            let Some(child) = self.children.get(&number) else {
-                continue;
-            };
-            let Some(key) = child.wire else {
-                self.abandon(number);
-                continue;
-            };
-            let Some(report) = child.exit().filter(|_| !child.exit_told) else {
-                continue;
-            };
-            // Whatever it wrote is in the pipes by now and comes first, within the limit of a turn.
-            for side in [Side::Input, Side::Stderr] {
-                let Some(wire) = self.wires.get_mut(&key) else {
+            loop {
+                let Some(child) = self.children.get_mut(&number) else {
                     break;
                 };
-                if !*wire.queued(side) {
-                    wire.look_again(side);
-                    self.read(machines, now, key, side);
+                let news = child.news();
+                match (news, child.wire) {
+                    (None | Some(News::Exited(_)), None) => {
+                        self.abandon(number);
+                        break;
+                    }
+                    (None, Some(_)) => break,
+                    (Some(News::Started), Some(key)) => self.tell(machines, now, key),
+                    (Some(News::Failed(fault)), Some(key)) => {
+                        self.fail_now(machines, now, key, fault);
+                    }
+                    // Its wire was closed before it was there.
+                    (Some(News::Started | News::Failed(_)), None) => {}
+                    (Some(News::Exited(report)), Some(key)) => {
+                        if !child.exit_told {
+                            self.report_exit(machines, now, key, number, report);
+                        }
+                        break;
+                    }
                 }
             }
-            let Some(child) = self.children.get_mut(&number) else {
-                continue;
+            self.tick_child(now, number);
+        }
+    }
+
+    fn report_exit(
+        &mut self,
+        machines: &mut [&mut dyn Driven],
+        now: Now,
+        key: Key,
+        number: usize,
+        report: ExitReport,
+    ) {
+        // Whatever it wrote is in the pipes by now and comes first, within the limit of a turn.
+        for side in [Side::Input, Side::Stderr] {
+            let Some(wire) = self.wires.get_mut(&key) else {
+                break;
             };
-            child.exit_told = true;
-            if child.wire == Some(key) {
-                self.hear(machines, now, key, IoEvent::Exited(report));
+            if !*wire.queued(side) {
+                wire.look_again(side);
+                self.read(machines, now, key, side);
             }
+        }
+        let Some(child) = self.children.get_mut(&number) else {
+            return;
+        };
+        child.exit_told = true;
+        if child.wire == Some(key) {
+            self.hear(machines, now, key, IoEvent::Exited(report));
         }
     }
 

@@ -95,11 +95,11 @@ impl EventLoop {
         let Some(wire) = self.wires.remove(&key) else {
             return;
         };
-        let State::Open(mut open) = wire.state else {
+        let State::Open(open) = wire.state else {
             return;
         };
-        if let Some(child) = open.child.take() {
-            self.abandon(child);
+        if let Some(child) = open.child.and_then(|child| self.children.get_mut(&child)) {
+            child.wire = None;
         }
         if self.host == Some(key) {
             self.host = None;

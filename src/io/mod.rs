@@ -20,6 +20,10 @@ mod descriptor;
 mod dispatch;
 mod fault;
 mod finishing;
+#[cfg(target_os = "linux")]
+mod guardian;
+#[cfg(all(target_os = "linux", feature = "cli"))]
+pub mod guardian_process;
 mod host_stdio;
 pub mod identity_files;
 pub mod journal;
@@ -57,7 +61,7 @@ use self::wire::{Open, Side, State, Wire};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::ids::WireId;
 use crate::limits::Limits;
-use crate::link::{Driven, IoFault, Signal};
+use crate::link::{Driven, IoFault};
 
 /// A wire of one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,7 +113,8 @@ const REAP_TIMEOUT: Duration = Duration::from_millis(500);
 /// The event loop. It knows machines by their place in the slice given to
 /// [`turn`](EventLoop::turn), so that order must not change while wires are open.
 ///
-/// Dropping it closes all wires, sends SIGKILL to the groups of all children and reaps them.
+/// Dropping it closes all wires, kills all children with their groups and reaps them. With a guardian
+/// (see [`set_guardian`](EventLoop::set_guardian)) that includes whoever has left its group.
 pub struct EventLoop {
     poll: Poll,
     events: Events,
@@ -125,6 +130,9 @@ pub struct EventLoop {
     last_number: usize,
     /// Children by number, until they are reaped.
     children: BTreeMap<usize, ChildProcess>,
+    children_max: usize,
+    #[cfg(target_os = "linux")]
+    guardians: Option<guardian::Guardians>,
     /// Connections on their last bytes by number, so the oldest comes first.
     finishing: BTreeMap<usize, Finishing>,
     finishing_ready: VecDeque<usize>,
@@ -178,6 +186,9 @@ impl EventLoop {
             sources: BTreeMap::new(),
             last_number: FIRST_TOKEN,
             children: BTreeMap::new(),
+            children_max: limits.children_max,
+            #[cfg(target_os = "linux")]
+            guardians: None,
             finishing: BTreeMap::new(),
             finishing_ready: VecDeque::new(),
             ready: Vec::with_capacity(EVENTS_MAX),
@@ -212,6 +223,39 @@ impl EventLoop {
     #[must_use]
     pub fn descriptors_max(&self) -> usize {
         rlimit::descriptors_max()
+    }
+
+    /// What to say of a limit on descriptors under which the configured limits cannot all be reached
+    /// at once; `None` when there are enough. For the start of a program.
+    #[must_use]
+    pub fn descriptor_shortage(&self, limits: &Limits) -> Option<String> {
+        let budget = rlimit::budget(limits.connections_max, limits.children_max);
+        let found = self.descriptors_max();
+        (found < budget).then(|| {
+            format!(
+                "this process may have {found} descriptors, and connections_max {} with \
+                 children_max {} may need {budget}",
+                limits.connections_max, limits.children_max
+            )
+        })
+    }
+
+    /// From now on every program that is started gets a guardian: `program`, run with `args` and the
+    /// name of what it guards, has to call `guardian_process::run` (feature `cli`) before anything else,
+    /// as `drawspan guard` does. It starts the program, ends whatever that leaves behind, and outlives
+    /// this process for as long as it takes. `/proc/self/exe` names the running program even after its
+    /// file was replaced.
+    ///
+    /// Linux only; elsewhere, and without a call of this, only a program's own process group is
+    /// ended, and nothing is when this process is killed.
+    pub fn set_guardian(&mut self, program: impl Into<std::path::PathBuf>, args: Vec<String>) {
+        let program = program.into();
+        #[cfg(target_os = "linux")]
+        {
+            self.guardians = Some(guardian::Guardians { program, args });
+        }
+        #[cfg(not(target_os = "linux"))]
+        drop((program, args));
     }
 
     /// How many connections are on their last bytes, see
@@ -379,8 +423,8 @@ impl EventLoop {
 
 impl Drop for EventLoop {
     fn drop(&mut self) {
-        for child in self.children.values() {
-            child.signal(Signal::Kill);
+        for child in self.children.values_mut() {
+            child.kill();
         }
         let until = self.clock.up().after(REAP_TIMEOUT);
         loop {

@@ -7,6 +7,7 @@ use std::path::Path;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 
+use super::child::{ChildPipes, ChildProcess};
 use super::connect::{ATTEMPT_TIMEOUT, Connecting, Target};
 use super::descriptor::{Descriptor, Manner, ShortRead};
 use super::fault::fault;
@@ -185,7 +186,9 @@ impl EventLoop {
     }
 
     fn open_child(&mut self, key: Key, now: Now, spec: &ChildSpec) -> Result<(), IoFault> {
-        let (child, pipes) = child::spawn(key, spec)?;
+        self.check_children_max(spec)?;
+        let (child, pipes) = self.spawn(key, spec)?;
+        let runs = child.runs_at_once();
         let number = self.watch_child(now, child);
         let mut register = |fd, side, interest| {
             let token = self.token(Source::Wire(key, side));
@@ -198,9 +201,6 @@ impl EventLoop {
             Ok(Open::pair(out, Some(stdin), Some(stderr)))
         });
         let mut open = registered.map_err(|e| {
-            if let Some(child) = self.children.get(&number) {
-                child.signal(crate::link::Signal::Kill);
-            }
             self.abandon(number);
             let what = format!("cannot start {}", child::label(spec));
             super::fault::fault(FaultKind::Exhausted, &what, &e)
@@ -208,21 +208,55 @@ impl EventLoop {
         open.child = Some(number);
         open.told = false;
         self.insert(key, child::label(spec), State::Open(Box::new(open)));
-        self.notices.push_back(key);
+        // A guardian tells when it runs.
+        if runs {
+            self.notices.push_back(key);
+        }
         Ok(())
     }
 
+    /// Those that were killed and are not gone yet count apart: one that hangs in the kernel must
+    /// not be replaced without end, one that ends in a moment must not be in the way.
+    fn check_children_max(&self, spec: &ChildSpec) -> Result<(), IoFault> {
+        let limit = self.children_max;
+        let running = self.children.values().filter(|c| c.wire.is_some()).count();
+        let ending = self.children.len() - running;
+        if running < limit && ending < limit {
+            return Ok(());
+        }
+        let (count, are) = if running < limit {
+            (ending, "processes are being ended")
+        } else {
+            (running, "processes run")
+        };
+        Err(IoFault {
+            kind: FaultKind::Exhausted,
+            message: format!(
+                "cannot start {}: {count} {are}, limit children_max {limit}",
+                child::label(spec)
+            ),
+        })
+    }
+
+    fn spawn(&self, key: Key, spec: &ChildSpec) -> Result<(ChildProcess, ChildPipes), IoFault> {
+        #[cfg(target_os = "linux")]
+        if let Some(guardians) = &self.guardians {
+            return child::spawn_guarded(guardians, key, spec);
+        }
+        child::spawn(key, spec)
+    }
+
     /// Puts the child's exit into the poll, or on a tick.
-    fn watch_child(&mut self, now: Now, mut child: child::ChildProcess) -> usize {
+    fn watch_child(&mut self, now: Now, mut child: ChildProcess) -> usize {
         let number = self.number();
-        if let Some(pidfd) = &child.pidfd {
-            let source = &mut SourceFd(&pidfd.as_raw_fd());
+        if let Some(watched) = child.watched() {
+            let source = &mut SourceFd(&watched.as_raw_fd());
             let registry = self.poll.registry();
             match registry.register(source, Token(number), Interest::READABLE) {
                 Ok(()) => {
                     self.sources.insert(number, Source::Child(number));
                 }
-                Err(_) => child.pidfd = None,
+                Err(_) => child.unwatch(),
             }
         }
         self.children.insert(number, child);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mio::unix::SourceFd;
 
+use super::child::ChildProcess;
 use super::descriptor::Descriptor;
 use super::wire::{Open, Side, State, Wire};
 use super::{Alarm, EventLoop, Key};
@@ -116,27 +117,29 @@ impl EventLoop {
     pub(super) fn tick_child(&mut self, now: Now, number: usize) {
         if self
             .children
-            .get(&number)
-            .is_some_and(|c| c.pidfd.is_none())
+            .get_mut(&number)
+            .is_some_and(ChildProcess::needs_asking)
         {
             let at = now.after(CHILD_TICK);
             self.alarms.insert((at, Alarm::Child(number)));
         }
     }
 
-    /// The child has no wire any more: it is reaped now, or when it ends.
+    /// The child has no wire any more: it is killed with all it has started, and reaped now or when
+    /// it ends.
     pub(super) fn abandon(&mut self, number: usize) {
         let Some(child) = self.children.get_mut(&number) else {
             return;
         };
         child.wire = None;
+        child.kill();
         if child.try_reap() {
-            if let Some(pidfd) = &child.pidfd {
+            if let Some(watched) = child.watched() {
                 // Fails only when it is not registered.
                 let _ = self
                     .poll
                     .registry()
-                    .deregister(&mut SourceFd(&pidfd.as_raw_fd()));
+                    .deregister(&mut SourceFd(&watched.as_raw_fd()));
             }
             self.children.remove(&number);
             self.sources.remove(&number);
@@ -168,12 +171,7 @@ impl EventLoop {
                 self.sources.remove(&listening.token.0);
                 listening.deregister(self.poll.registry());
             }
-            State::Open(open) => {
-                if let Some(number) = open.child {
-                    self.abandon(number);
-                }
-                self.release_open(*open);
-            }
+            State::Open(open) => self.release_open(*open),
         }
         if self.host == Some(key) {
             self.host = None;
@@ -181,6 +179,9 @@ impl EventLoop {
     }
 
     pub(super) fn release_open(&mut self, open: Open) {
+        if let Some(number) = open.child {
+            self.abandon(number);
+        }
         for descriptor in open.into_descriptors() {
             self.release(descriptor);
         }

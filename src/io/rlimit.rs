@@ -30,6 +30,35 @@ pub(super) fn raise() {
     }
 }
 
+/// The soft limit this process began with, where there is one and [`raise`] was called.
+#[cfg(target_os = "linux")]
+pub(super) fn given() -> Option<u64> {
+    GIVEN.get().copied().flatten()
+}
+
+/// Takes the soft limit down to `most`.
+#[cfg(all(target_os = "linux", feature = "cli"))]
+pub(super) fn lower(most: u64) {
+    let found = getrlimit(Resource::Nofile);
+    // The hard limit may have come down since.
+    let current = Some(found.maximum.map_or(most, |limit| limit.min(most)));
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, ..found });
+}
+
+/// Descriptors that are neither a connection's nor a child's: the poll, timers, files, and those
+/// that are open for a moment.
+const OUR_OWN: usize = 64;
+
+/// Descriptors of one child: its three pipes, and what tells of its end.
+const PER_CHILD: usize = 4;
+
+/// How many descriptors the process may come to need. Source: reliability-security §3.
+pub(super) fn budget(connections_max: usize, children_max: usize) -> usize {
+    connections_max
+        .saturating_add(children_max.saturating_mul(PER_CHILD))
+        .saturating_add(OUR_OWN)
+}
+
 /// The soft limit in force.
 pub(super) fn descriptors_max() -> usize {
     match getrlimit(Resource::Nofile).current {

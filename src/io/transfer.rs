@@ -140,7 +140,13 @@ impl EventLoop {
         self.fail_now(machines, now, key, fault);
     }
 
-    fn fail_now(&mut self, machines: &mut [&mut dyn Driven], now: Now, key: Key, fault: IoFault) {
+    pub(super) fn fail_now(
+        &mut self,
+        machines: &mut [&mut dyn Driven],
+        now: Now,
+        key: Key,
+        fault: IoFault,
+    ) {
         self.take_apart(key);
         self.hear(machines, now, key, IoEvent::Failed(fault));
     }

@@ -102,8 +102,9 @@ pub enum IoRequest {
     /// Send what is pending, then end our direction (a child's stdin, a socket's write side). What is
     /// flushed later is dropped.
     CloseWrite(WireId),
-    /// Let go of the wire at once. No event follows. A child's group is not signalled by this; the child
-    /// is reaped when it ends, and killed with its group when the loop is dropped. A listener that is
+    /// Let go of the wire at once. No event follows. A child that still runs is killed with its group,
+    /// and with whatever else it has started where the loop has guardians; who wants it to end in good
+    /// order signals it before. A listener that is
     /// closed resets who still waits to be accepted, removes its socket file, and leaves the
     /// connections it has accepted as they are. A socket that is closed before all of the peer's bytes
     /// were read may take back the last answer (TCP resets it); [`IoRequest::Finish`] does not.
