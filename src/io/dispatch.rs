@@ -194,10 +194,7 @@ impl EventLoop {
 
     fn report_exits(&mut self, machines: &mut [&mut dyn Driven], now: Now) {
         while let Some(number) = self.ended.pop() {
-            loop {
-                let Some(child) = self.children.get_mut(&number) else {
-                    break;
-                };
+            while let Some(child) = self.children.get_mut(&number) {
                 let news = child.news();
                 match (news, child.wire) {
                     (None | Some(News::Exited(_)), None) => {

@@ -309,12 +309,12 @@ mod tests {
     fn an_order_is_read_as_it_was_written() {
         for cwd in [None, Some("/tmp".into())] {
             let order = Order::of(&ChildSpec { cwd, ..spec() }, Path::new("/bin/server"));
-            let sealed = order.seal().unwrap();
-            assert_eq!(Order::open(sealed.into()).unwrap(), order);
+            let sealed = order.seal().expect("works here");
+            assert_eq!(Order::open(sealed.into()).expect("works here"), order);
         }
         let bytes = Order::of(&spec(), Path::new("/bin/server"))
             .bytes()
-            .unwrap();
+            .expect("works here");
         assert_eq!(Order::parse(&bytes[..4]), None, "cut short");
     }
 
@@ -343,7 +343,10 @@ mod tests {
             Report::Exited(ExitReport::Code(255)),
             Report::Exited(ExitReport::Signal(9)),
         ] {
-            assert_eq!(Report::read(&report.packet().unwrap()), Some(report));
+            assert_eq!(
+                Report::read(&report.packet().expect("works here")),
+                Some(report)
+            );
         }
         assert_eq!(Report::read(b""), Some(Report::Gone));
         assert_eq!(Report::read(b"S12"), None);

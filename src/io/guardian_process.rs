@@ -385,13 +385,16 @@ mod tests {
 
     #[test]
     fn both_ways_to_list_children_find_the_same() {
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .expect("works here");
         let pid = child.id().to_string();
-        let listed = children_by_parent().unwrap();
+        let listed = children_by_parent().expect("works here");
         assert!(listed.split(' ').any(|found| found == pid), "{listed}");
         let ours = children();
         assert!(ours.contains(&Pid::from_child(&child)), "{ours:?}");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        child.kill().expect("works here");
+        child.wait().expect("works here");
     }
 }

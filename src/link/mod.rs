@@ -7,7 +7,11 @@
 pub mod command;
 pub mod http_rules;
 pub mod http_server;
+mod line_frames;
+mod stderr_tail;
+pub mod stdio_child;
 pub mod stdio_host;
+pub mod unix_link;
 pub mod upstream;
 pub mod websocket;
 

@@ -41,6 +41,10 @@ pub enum UpstreamEvent {
         /// One line.
         why: String,
     },
+    /// The server has ended the conversation, so nothing more comes and nothing more can be said; what is
+    /// left of it is being ended, which may take a while. `Closed` follows with the same reason. Only links
+    /// to programs say this.
+    Ending(UpstreamClosed),
     /// The link is gone, with everything that was open on it.
     Closed(UpstreamClosed),
 }
