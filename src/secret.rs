@@ -1,6 +1,10 @@
 //! Values that must not be shown, and URLs fit to be shown.
 
+mod mask;
+
 use std::fmt;
+
+pub use self::mask::{is_secret_name, is_secret_parameter, mask_text, mask_url};
 
 /// A token, password or key. `Debug` and `Display` print `***`; only [`Secret::expose`] gives the value.
 #[derive(Clone, PartialEq, Eq)]
