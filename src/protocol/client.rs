@@ -3,6 +3,14 @@
 //! A [`peer`] holds the conversation; a link frames what it is given here and picks the HTTP headers that
 //! go with it. The two never see each other: whoever owns both hands the messages over.
 
+mod compose;
+mod fault;
+mod listening;
+mod opening;
+pub mod peer;
+mod pending;
+mod questions;
+
 use crate::ids::UpstreamRequestId;
 use crate::protocol::revision::Revision;
 

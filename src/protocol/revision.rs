@@ -30,6 +30,12 @@ impl Revision {
         Self::V2024_11_05,
     ];
 
+    /// What an `initialize` of ours asks for.
+    pub const NEWEST_WITH_HANDSHAKE: Self = Self::V2025_11_25;
+
+    /// What a stateless request of ours names.
+    pub const NEWEST_STATELESS: Self = Self::V2026_07_28;
+
     /// The spelling on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -80,6 +86,27 @@ impl Revision {
         !matches!(self, Self::V2024_11_05)
     }
 
+    /// The server may send requests of its own; later it asks by a result that wants input.
+    #[must_use]
+    pub const fn server_may_ask(self) -> bool {
+        !matches!(self, Self::V2026_07_28)
+    }
+
+    /// Changes are told only on streams that were asked for, by `subscriptions/listen`.
+    #[must_use]
+    pub const fn has_listen_streams(self) -> bool {
+        matches!(self, Self::V2026_07_28)
+    }
+
+    /// The newest of our revisions that `offered` names, among those with a handshake or those without.
+    #[must_use]
+    pub fn newest_common(offered: &[String], stateless: bool) -> Option<Self> {
+        Self::NEWEST_FIRST.into_iter().find(|revision| {
+            revision.is_stateless() == stateless
+                && offered.iter().any(|name| name == revision.as_str())
+        })
+    }
+
     /// Losing the connection on which a request came cancels the request.
     #[must_use]
     pub const fn disconnect_cancels(self) -> bool {
@@ -96,6 +123,18 @@ impl fmt::Display for Revision {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_common_revision_is_of_the_wanted_era() {
+        let offered = ["2027-01-15", "2025-03-26", "2026-07-28", "2024-11-05"];
+        let offered = offered.map(str::to_owned);
+        let newest = |stateless| Revision::newest_common(&offered, stateless);
+        assert_eq!(newest(true), Some(Revision::V2026_07_28));
+        assert_eq!(newest(false), Some(Revision::V2025_03_26));
+        assert_eq!(Revision::newest_common(&offered[..1], true), None);
+        assert!(!Revision::NEWEST_WITH_HANDSHAKE.is_stateless());
+        assert!(Revision::NEWEST_STATELESS.is_stateless());
+    }
 
     #[test]
     fn negotiation_never_yields_a_stateless_revision() {

@@ -1,0 +1,305 @@
+//! Why a conversation could not begin, and why a request got no result.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{RequestEnd, StatusEnd};
+use crate::codec::jsonrpc::{self, Message, Outcome};
+use crate::codec::scan::{ScanLimits, Scanned, Text, elements, members, scan};
+use crate::protocol::error::ErrorCode;
+use crate::protocol::message::member;
+use crate::protocol::revision::Revision;
+use crate::secret::Quoted;
+
+/// Why a conversation cannot begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectFault {
+    /// Nothing came in time.
+    TimedOut {
+        /// What was waited for: a method, or `connect`.
+        what: &'static str,
+        /// The time allowed for the whole opening.
+        limit: Duration,
+    },
+    /// The handshake was answered with a revision that we do not speak, or not the one that was demanded.
+    Version {
+        /// What stood in the answer; `None` when nothing did.
+        offered: Option<String>,
+        /// What would have been accepted.
+        spoken: Vec<Revision>,
+    },
+    /// The server lists its revisions, and none of them will do.
+    NoCommonVersion {
+        /// Its list.
+        supported: Vec<String>,
+        /// What would have been accepted.
+        spoken: Vec<Revision>,
+    },
+    /// The server answered with an error.
+    Refused {
+        /// What was asked.
+        method: &'static str,
+        /// Its error.
+        error: RemoteError,
+    },
+    /// HTTP: there was no answer, or another than one of JSON-RPC.
+    End {
+        /// What was asked.
+        method: &'static str,
+        /// What came in its place.
+        end: RequestEnd,
+    },
+    /// The answer makes no sense. One line.
+    Violation(String),
+    /// The link is gone. One line.
+    Closed(String),
+}
+
+impl ConnectFault {
+    /// The versions that the server has named in it.
+    #[must_use]
+    pub fn supported(&self) -> Vec<String> {
+        match self {
+            Self::NoCommonVersion { supported, .. } => supported.clone(),
+            Self::Refused { error, .. } => error.supported(),
+            Self::Version { offered, .. } => offered.iter().cloned().collect(),
+            Self::TimedOut { .. } | Self::End { .. } | Self::Violation(_) | Self::Closed(_) => {
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl fmt::Display for ConnectFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut { what, limit } => {
+                write!(f, "{what} timed out after {} ms", limit.as_millis())
+            }
+            Self::Version { offered, spoken } => {
+                f.write_str("protocol version not supported: server offered ")?;
+                match offered {
+                    Some(offered) => write!(f, "{}", Quoted(offered))?,
+                    None => f.write_str("absent")?,
+                }
+                write!(f, ", we speak {}", Joined(spoken))
+            }
+            Self::NoCommonVersion { supported, spoken } => {
+                let supported = supported.join(", ");
+                write!(
+                    f,
+                    "no common protocol version: server speaks {}, we speak {}",
+                    Quoted(&supported),
+                    Joined(spoken)
+                )
+            }
+            Self::Refused { method, error } => write!(f, "{method} was refused: {error}"),
+            Self::End { method, end } => write!(f, "{method} was not answered: {end}"),
+            Self::Violation(what) | Self::Closed(what) => f.write_str(what),
+        }
+    }
+}
+
+struct Joined<'a>(&'a [Revision]);
+
+impl fmt::Display for Joined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, revision) in self.0.iter().enumerate() {
+            let separator = if i == 0 { "" } else { ", " };
+            write!(f, "{separator}{revision}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for RequestEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSent(why) => write!(f, "not sent: {why}"),
+            Self::Status(end) => {
+                write!(f, "HTTP {}", end.status)?;
+                if let Some(kind) = &end.content_type {
+                    write!(f, ", {}", Quoted(kind))?;
+                }
+                let body = String::from_utf8_lossy(&end.body);
+                match body.trim() {
+                    "" => Ok(()),
+                    body => write!(f, ": {}", Quoted(body)),
+                }
+            }
+            Self::SessionLost { status } => {
+                write!(f, "session was lost, safe to retry (HTTP {status})")
+            }
+            Self::Accepted => f.write_str("accepted, but without an answer"),
+            Self::ContentType { found, body } => {
+                write!(f, "unexpected content type {found}: {body}")
+            }
+            Self::Broken(why) => f.write_str(why),
+            Self::TooLarge { value, limit } => {
+                write!(f, "message too large: {value} bytes, limit {limit}")
+            }
+            Self::Redirect { from, to, why } => {
+                write!(f, "redirect from {from} to {to} is not followed: {why}")
+            }
+        }
+    }
+}
+
+/// Why a request got no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallFault {
+    /// The server answered with an error.
+    Remote {
+        /// Its code.
+        code: i64,
+        /// Its message, as the server put it.
+        message: String,
+        /// Its `data`, raw.
+        data: Option<Box<str>>,
+    },
+    /// A time limit.
+    TimedOut {
+        /// Which: `request`, `request in all`, or `answers to the server's questions`.
+        what: &'static str,
+        /// The time allowed.
+        limit: Duration,
+    },
+    /// The caller took it back.
+    Cancelled,
+    /// HTTP: nothing more comes for it.
+    End(RequestEnd),
+    /// The link is gone, or the conversation is not open. One line.
+    Closed(String),
+    /// Too much is open.
+    Busy {
+        /// How many are.
+        value: usize,
+        /// How many may be.
+        limit: usize,
+    },
+    /// What came is no answer. One line.
+    Violation(String),
+}
+
+impl fmt::Display for CallFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Remote { code, message, .. } => {
+                write!(f, "error {code}: {}", Quoted(message))
+            }
+            Self::TimedOut { what, limit } => {
+                write!(f, "{what} timed out after {} ms", limit.as_millis())
+            }
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::End(end) => end.fmt(f),
+            Self::Closed(what) | Self::Violation(what) => f.write_str(what),
+            Self::Busy { value, limit } => {
+                write!(f, "busy: {value} requests are open, limit {limit}")
+            }
+        }
+    }
+}
+
+impl From<RemoteError> for CallFault {
+    fn from(error: RemoteError) -> Self {
+        Self::Remote {
+            code: error.code,
+            message: error.message,
+            data: error.data,
+        }
+    }
+}
+
+/// An error object of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteError {
+    /// `code`; "internal error" when it is missing or no 64-bit integer.
+    pub code: i64,
+    /// `message`, as the server put it.
+    pub message: String,
+    /// `data`, raw.
+    pub data: Option<Box<str>>,
+}
+
+impl RemoteError {
+    /// Reads a raw error object.
+    #[must_use]
+    pub fn read(raw: &str) -> Self {
+        let mut error = Self {
+            code: i64::from(ErrorCode::InternalError.number()),
+            message: String::new(),
+            data: None,
+        };
+        for (key, value) in members(raw) {
+            if key.is("code") {
+                error.code = value.parse().unwrap_or(error.code);
+            } else if key.is("message") {
+                let text = Text::of_value(value);
+                error.message = text.map_or_else(String::new, |text| text.decode().into_owned());
+            } else if key.is("data") {
+                error.data = Some(value.into());
+            }
+        }
+        error
+    }
+
+    /// The JSON-RPC error that an HTTP answer with an error status holds, if it does.
+    #[must_use]
+    pub(super) fn in_body(end: &StatusEnd, limits: &ScanLimits) -> Option<Self> {
+        let Ok(Scanned::One(envelope)) = scan(&end.body, limits) else {
+            return None;
+        };
+        match jsonrpc::classify(envelope) {
+            Ok(Message::Response {
+                outcome: Outcome::Error(error),
+                ..
+            }) => Some(Self::read(error)),
+            Ok(
+                Message::Response {
+                    outcome: Outcome::Result(_),
+                    ..
+                }
+                | Message::Request { .. }
+                | Message::Notification { .. },
+            )
+            | Err(_) => None,
+        }
+    }
+
+    /// Whether it is one of `codes`.
+    pub(super) fn is_one_of(&self, codes: &[ErrorCode]) -> bool {
+        codes
+            .iter()
+            .any(|code| i64::from(code.number()) == self.code)
+    }
+
+    /// `data.supported`: the versions that the server speaks.
+    pub(super) fn supported(&self) -> Vec<String> {
+        let list = self
+            .data
+            .as_deref()
+            .and_then(|data| member(data, "supported"));
+        strings(list)
+    }
+}
+
+impl fmt::Display for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error {}: {}", self.code, Quoted(&self.message))
+    }
+}
+
+/// The strings of a raw array; as many as anyone may have versions.
+pub(super) fn strings(list: Option<&str>) -> Vec<String> {
+    let texts = list.into_iter().flat_map(elements);
+    texts
+        .filter_map(Text::of_value)
+        .map(|text| text.decode().into_owned())
+        .take(VERSIONS_READ_MAX)
+        .collect()
+}
+
+/// Versions of a server's list that are read; there are five today.
+const VERSIONS_READ_MAX: usize = 64;

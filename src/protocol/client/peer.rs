@@ -1,0 +1,675 @@
+//! The client's side of one MCP conversation, whatever carries it.
+//!
+//! Messages go in as bytes, [`PeerOutput`]s come out; each request gets exactly one
+//! [`PeerOutput::Response`]. Both eras have the same face: who asks need not know whether there was a
+//! handshake, whether a question came as a request or as a result that wants input, or how a request is
+//! taken back.
+//!
+//! | what comes in                       | handshake revisions               | 2026-07-28                                  |
+//! |-------------------------------------|-----------------------------------|---------------------------------------------|
+//! | an answer to an open request        | Response                          | Response, or Questions (`input_required`)   |
+//! | an answer to anything else          | Noise                             | Noise                                       |
+//! | `ping`                              | answered                          | Noise                                       |
+//! | sampling, elicitation, roots        | Question if declared, else -32601 | Noise                                       |
+//! | any other request                   | -32601                            | Noise                                       |
+//! | `notifications/cancelled`           | QuestionGone                      | the end of a listen stream                  |
+//! | `notifications/progress`            | Progress                          | Progress                                    |
+//! | `notifications/…/list_changed`      | ListChanged                       | ListChanged, of a stream of ours            |
+//! | any other notification              | Notification                      | Notification                                |
+//! | an array                            | its members, 2025-03-26; or Noise | Noise                                       |
+//! | no JSON, no message                 | Noise                             | Noise                                       |
+//!
+//! How a conversation begins is told in `opening`, what happens to a request in `pending`, to a question in
+//! `questions`, to subscriptions in `listening`.
+//!
+//! Source: mcp-eras §2-§5; Spec: 2025-11-25 basic, 2026-07-28 basic and basic/patterns.
+//! Never: opens or closes a link, reads a clock, sends a request twice on its own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::compose::{Additions, Stateless};
+pub use super::fault::{CallFault, ConnectFault, RemoteError};
+use super::listening::Listening;
+use super::opening::Opening;
+use super::pending::Pending;
+pub use super::pending::RequestSpec;
+use super::questions::Questions;
+use super::{Carrier, Dialect, Outgoing, OutgoingKind, RequestEnd};
+use crate::clock::{Deadline, Now, Uptime};
+use crate::codec::jsonrpc::{self, Invalid, Message, Outcome};
+use crate::codec::scan::{
+    BatchMember, Envelope, IdField, ScanLimits, Scanned, Text, readable_id, scan,
+};
+use crate::ids::{QuestionId, UpstreamRequestId};
+use crate::limits::Limits;
+use crate::protocol::message::{LogLevel, member};
+use crate::protocol::revision::Revision;
+use crate::secret::Quoted;
+
+/// Which revisions a conversation may be held in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EraChoice {
+    /// The newest that the server speaks too.
+    Auto,
+    /// One with a handshake.
+    Legacy,
+    /// A stateless one.
+    Modern,
+    /// This one, or none.
+    Only(Revision),
+}
+
+/// What a conversation begins with.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// Raw `Implementation` object: who we are.
+    pub identity: String,
+    /// Raw `ClientCapabilities` object: what we answer.
+    pub capabilities: String,
+    /// Which revisions may be spoken.
+    pub choice: EraChoice,
+    /// The revision of an earlier conversation with the same server. One with a handshake saves the probe, a
+    /// stateless one gives it more time; both are taken back when they turn out wrong.
+    pub known: Option<Revision>,
+    /// What carries the messages.
+    pub carrier: Carrier,
+    /// How long `server/discover` may stay unanswered before `initialize` is tried.
+    pub discover_timeout: Duration,
+    /// The whole opening, from [`ClientPeer::new`] on: start, discovery and handshake.
+    pub connect_timeout: Duration,
+    /// The first of [`OWN_IDS`] request ids that only this peer may use: for discovery, handshake,
+    /// subscriptions, and requests that are sent again with answers.
+    pub first_own_id: UpstreamRequestId,
+    /// The limits in force.
+    pub limits: Limits,
+}
+
+/// How many request ids a peer may need in its life. Ids are to stay below 2^53, which many peers cannot
+/// count beyond; that is room for 2^29 peers.
+pub const OWN_IDS: u64 = 1 << 24;
+
+/// What a server has said of itself. Raw JSON where not said otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFacts {
+    /// The revision of the conversation.
+    pub revision: Revision,
+    /// `capabilities`, an object.
+    pub capabilities: Box<str>,
+    /// `serverInfo`, an object.
+    pub server_info: Option<Box<str>>,
+    /// `instructions`, decoded.
+    pub instructions: Option<String>,
+}
+
+/// A list that a server keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ListKind {
+    /// `tools/list`.
+    Tools,
+    /// `resources/list` and `resources/templates/list`.
+    Resources,
+    /// `prompts/list`.
+    Prompts,
+}
+
+impl ListKind {
+    pub(super) const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
+
+    /// The member of the server's capabilities that speaks of it.
+    pub(super) const fn feature(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources => "resources",
+            Self::Prompts => "prompts",
+        }
+    }
+
+    fn of_notification(method: Text<'_>) -> Option<Self> {
+        let names = [
+            "notifications/tools/list_changed",
+            "notifications/resources/list_changed",
+            "notifications/prompts/list_changed",
+        ];
+        let found = names.into_iter().zip(Self::ALL);
+        found
+            .into_iter()
+            .find(|(name, _)| method.is(name))
+            .map(|(_, kind)| kind)
+    }
+}
+
+/// What the owner of a peer has to act on, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerOutput {
+    /// To be handed to the link.
+    Send(Outgoing),
+    /// HTTP: nobody waits for this request any more; its stream can be closed, which cancels it in the
+    /// stateless era.
+    Forget(UpstreamRequestId),
+    /// Requests can be made; [`ClientPeer::facts`] are known.
+    Ready,
+    /// The conversation cannot begin. Instead of `Ready`; nothing but `Noise` comes after it.
+    Failed(ConnectFault),
+    /// The server may be one of the 2024-11-05 pair: to be tried with [`Carrier::Sse`] and a new peer. In
+    /// place of `Failed`; why it comes says [`ClientPeer::refusal`].
+    TryOlderPair,
+    /// The one answer to a [`ClientPeer::request`].
+    Response {
+        /// The caller's id of the request.
+        id: UpstreamRequestId,
+        /// The raw result, an object.
+        outcome: Result<Box<str>, CallFault>,
+    },
+    /// How far a request is.
+    Progress {
+        /// The caller's id of the request.
+        id: UpstreamRequestId,
+        /// Raw, with the caller's own token, if it had one.
+        params: Box<str>,
+    },
+    /// A notification that is not the protocol's own business.
+    Notification {
+        /// Its method.
+        method: Box<str>,
+        /// Its raw `params`.
+        params: Option<Box<str>>,
+        /// The request in whose service it is, where the carrier tells.
+        on: Option<UpstreamRequestId>,
+    },
+    /// A list is not what it was.
+    ListChanged(ListKind),
+    /// The server wants to know something: to be answered by [`ClientPeer::answer`].
+    Question {
+        /// For the answer. Unique within this peer.
+        id: QuestionId,
+        /// `sampling/createMessage`, `elicitation/create` or `roots/list`.
+        method: Box<str>,
+        /// Its raw `params`.
+        params: Option<Box<str>>,
+        /// The request in whose service it is, where that is known.
+        on: Option<UpstreamRequestId>,
+    },
+    /// No answer is wanted any more.
+    QuestionGone(QuestionId),
+    /// Something came that has no place in the conversation. To be counted, never answered.
+    Noise {
+        /// What is wrong with it, one line.
+        why: String,
+        /// How it begins.
+        sample: Vec<u8>,
+    },
+}
+
+/// How much of a piece of noise is kept. Unit: bytes.
+pub const SAMPLE_BYTES_MAX: usize = 200;
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    Opening,
+    Ready,
+    /// Why.
+    Over(String),
+}
+
+/// A request of our own whose result says nothing.
+#[derive(Debug)]
+pub(super) struct Setting {
+    method: &'static str,
+    by: Uptime,
+}
+
+/// The client's side of one conversation. See the module page.
+///
+/// Every `handle_*` and every request may leave outputs: [`poll`](Self::poll) until `None`.
+#[derive(Debug)]
+pub struct ClientPeer {
+    pub(super) config: PeerConfig,
+    pub(super) scan_limits: ScanLimits,
+    pub(super) stage: Stage,
+    pub(super) refusal: Option<ConnectFault>,
+    pub(super) facts: Option<ServerFacts>,
+    pub(super) opening: Opening,
+    pub(super) calls: Pending,
+    pub(super) questions: Questions,
+    pub(super) listening: Listening,
+    /// Requests of our own of which only a failure is of interest.
+    pub(super) settings: BTreeMap<UpstreamRequestId, Setting>,
+    pub(super) log_level: Option<LogLevel>,
+    own_ids_used: u64,
+    outputs: VecDeque<PeerOutput>,
+}
+
+impl ClientPeer {
+    /// A peer that waits for its link to come up. Its time to connect begins now.
+    #[must_use]
+    pub fn new(config: PeerConfig, now: Now) -> Self {
+        Self {
+            scan_limits: ScanLimits::from(&config.limits),
+            opening: Opening::new(now, config.connect_timeout),
+            config,
+            stage: Stage::Opening,
+            refusal: None,
+            facts: None,
+            calls: Pending::default(),
+            questions: Questions::default(),
+            listening: Listening::default(),
+            settings: BTreeMap::new(),
+            log_level: None,
+            own_ids_used: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// What the server has said of itself; `None` before [`PeerOutput::Ready`].
+    #[must_use]
+    pub const fn facts(&self) -> Option<&ServerFacts> {
+        self.facts.as_ref()
+    }
+
+    /// Why the older pair is to be tried: what to report when that fails too.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<&ConnectFault> {
+        self.refusal.as_ref()
+    }
+
+    /// How many requests wait for their answer.
+    #[must_use]
+    pub fn open_requests(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The next thing to act on.
+    pub fn poll(&mut self) -> Option<PeerOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Deadline> {
+        let settings = self.settings.values().map(|setting| setting.by).min();
+        let settings = settings.map(|at| Deadline::new(at, "request of our own"));
+        let calls = Deadline::earlier(self.calls.next_deadline(), settings);
+        let all = Deadline::earlier(self.listening.next_deadline(), calls);
+        Deadline::earlier(self.opening.next_deadline(), all)
+    }
+
+    /// The link can carry messages.
+    pub fn handle_up(&mut self, now: Now) {
+        self.begin_opening(now);
+    }
+
+    /// The link is gone, and with it everything that was open.
+    pub fn handle_closed(&mut self, now: Now, why: &str) {
+        let _ = now;
+        match self.stage {
+            Stage::Opening => self.fail(ConnectFault::Closed(why.to_owned())),
+            Stage::Ready => self.stage = Stage::Over(why.to_owned()),
+            Stage::Over(_) => {}
+        }
+        self.settings.clear();
+        self.listening = Listening::default();
+        self.questions_gone();
+        self.calls_closed(why);
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.opening_timeout(now);
+        self.calls_timeout(now);
+        self.settings_timeout(now);
+        self.listening_timeout(now);
+    }
+
+    /// One message; `on` is the request on whose answer stream it came, where the carrier has such streams.
+    pub fn handle_message(&mut self, now: Now, bytes: &[u8], on: Option<UpstreamRequestId>) {
+        match scan(bytes, &self.scan_limits) {
+            Ok(Scanned::One(envelope)) => self.handle_envelope(now, envelope, on),
+            Ok(Scanned::Batch(members)) => self.handle_batch(now, bytes, &members, on),
+            Ok(Scanned::Other) => self.noise("a message is a JSON object", bytes),
+            Err(error) => self.unreadable(now, &error.to_string(), bytes),
+        }
+    }
+
+    /// Bytes that cannot be a message, and how they begin.
+    pub fn handle_unreadable(&mut self, now: Now, why: &str, sample: &[u8]) {
+        self.unreadable(now, why, sample);
+    }
+
+    /// HTTP: nothing more comes for this request.
+    pub fn handle_end(&mut self, now: Now, id: UpstreamRequestId, end: RequestEnd) {
+        if self.opening_end(now, id, &end) || self.listen_end(now, id, &end) {
+            return;
+        }
+        if let Some(Setting { method, .. }) = self.settings.remove(&id) {
+            self.noise(&format!("{method}: {end}"), b"");
+            return self.subscribe(now);
+        }
+        self.call_ended(id, end);
+    }
+
+    /// Tells the server something. Left out before [`PeerOutput::Ready`], and where the revision has no such
+    /// notification.
+    pub fn notify(&mut self, now: Now, method: &str, params: Option<&str>) {
+        let _ = now;
+        let Some(facts) = self.facts.as_ref().filter(|_| self.is_ready()) else {
+            return;
+        };
+        let removed = facts.revision.is_stateless() && method == "notifications/roots/list_changed";
+        if !removed {
+            self.send_notification(method, params);
+        }
+    }
+
+    /// From which severity on log messages are wanted; `None` for what the server does by itself, which is
+    /// nothing in the stateless era.
+    pub fn set_log_level(&mut self, now: Now, level: Option<LogLevel>) {
+        if std::mem::replace(&mut self.log_level, level) != level && self.is_ready() {
+            self.send_log_level(now);
+        }
+    }
+
+    /// What a new session is told once it is open.
+    pub(super) fn session_settings(&mut self, now: Now) {
+        if self.log_level.is_some() {
+            self.send_log_level(now);
+        }
+    }
+
+    fn send_log_level(&mut self, now: Now) {
+        let Some(facts) = &self.facts else {
+            return;
+        };
+        let takes_level =
+            !facts.revision.is_stateless() && member(&facts.capabilities, "logging").is_some();
+        if let Some(level) = self.log_level.filter(|_| takes_level) {
+            let params = format!(r#"{{"level":"{}"}}"#, level.as_str());
+            self.send_setting(now, "logging/setLevel", &params);
+        }
+    }
+
+    /// A request whose result says nothing.
+    pub(super) fn send_setting(&mut self, now: Now, method: &'static str, params: &str) {
+        let limit = self.config.limits.upstream_requests_open_max;
+        let room = self.settings.len() < limit;
+        match self.own_id().filter(|_| room) {
+            Some(id) => {
+                let by = now.after(self.config.limits.request_timeout);
+                self.settings.insert(id, Setting { method, by });
+                self.send_own_request(id, method, Some(params), self.dialect());
+            }
+            None => self.noise(&format!("busy: {method} was not sent, limit {limit}"), b""),
+        }
+    }
+
+    fn settings_timeout(&mut self, now: Now) {
+        while let Some((&id, &Setting { method, .. })) = self
+            .settings
+            .iter()
+            .find(|(_, setting)| setting.by <= now.up)
+        {
+            self.settings.remove(&id);
+            self.take_back(id, "timed out");
+            self.noise(&format!("{method} timed out"), b"");
+            self.subscribe(now);
+        }
+    }
+
+    pub(super) const fn is_ready(&self) -> bool {
+        matches!(self.stage, Stage::Ready)
+    }
+
+    /// Whether the conversation is known to be of the stateless era.
+    pub(super) fn is_stateless(&self) -> bool {
+        self.facts
+            .as_ref()
+            .is_some_and(|facts| facts.revision.is_stateless())
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        match &self.facts {
+            None => Dialect::Handshake,
+            Some(facts) if facts.revision.is_stateless() => Dialect::Stateless(facts.revision),
+            Some(facts) => Dialect::Session(facts.revision),
+        }
+    }
+
+    pub(super) fn additions(
+        &self,
+        dialect: Dialect,
+        capabilities_of_caller: bool,
+    ) -> Additions<'_> {
+        let stateless = match dialect {
+            Dialect::Handshake | Dialect::Session(_) => None,
+            Dialect::Stateless(revision) => Some(Stateless {
+                revision,
+                capabilities: &self.config.capabilities,
+                identity: &self.config.identity,
+                log_level: self.log_level,
+                capabilities_of_caller,
+            }),
+        };
+        Additions {
+            stateless,
+            ..Additions::default()
+        }
+    }
+
+    pub(super) fn own_id(&mut self) -> Option<UpstreamRequestId> {
+        if self.own_ids_used >= OWN_IDS {
+            return None;
+        }
+        let id = self.config.first_own_id.0.checked_add(self.own_ids_used)?;
+        self.own_ids_used += 1;
+        Some(UpstreamRequestId(id))
+    }
+
+    pub(super) fn push(&mut self, output: PeerOutput) {
+        self.outputs.push_back(output);
+    }
+
+    pub(super) fn send(&mut self, kind: OutgoingKind, dialect: Dialect, body: Vec<u8>) {
+        self.push(PeerOutput::Send(Outgoing {
+            kind,
+            dialect,
+            body,
+        }));
+    }
+
+    pub(super) fn send_notification(&mut self, method: &str, params: Option<&str>) {
+        let mut body = Vec::new();
+        jsonrpc::write_notification(&mut body, method, params);
+        let method = method.into();
+        self.send(OutgoingKind::Notification { method }, self.dialect(), body);
+    }
+
+    /// Lets go of a request's stream, where it has one.
+    pub(super) fn forget(&mut self, id: UpstreamRequestId) {
+        if self.config.carrier == Carrier::Http {
+            self.push(PeerOutput::Forget(id));
+        }
+    }
+
+    pub(super) fn noise(&mut self, why: &str, bytes: &[u8]) {
+        self.push(PeerOutput::Noise {
+            why: why.to_owned(),
+            sample: bytes[..bytes.len().min(SAMPLE_BYTES_MAX)].to_vec(),
+        });
+    }
+
+    /// Noise; and if it was the answer to a request, that one need not wait for its time limit. Ids of the
+    /// server's own requests are numbers too, so a piece that may be one of these is nobody's answer.
+    fn unreadable(&mut self, now: Now, why: &str, bytes: &[u8]) {
+        self.noise(why, bytes);
+        let asks = memchr::memmem::find(bytes, b"\"method\"").is_some();
+        let id = readable_id(bytes, &self.scan_limits).and_then(|raw| raw.parse().ok());
+        if let Some(id) = id.filter(|_| !asks) {
+            self.no_answer(now, UpstreamRequestId(id), why);
+        }
+    }
+
+    /// What came for this request is no answer.
+    fn no_answer(&mut self, now: Now, id: UpstreamRequestId, why: &str) {
+        let end = RequestEnd::Broken(format!("unreadable answer: {why}"));
+        if !self.opening_end(now, id, &end) && !self.listen_end(now, id, &end) {
+            self.call_violated(id, why);
+        }
+    }
+
+    fn handle_batch(
+        &mut self,
+        now: Now,
+        bytes: &[u8],
+        members: &[BatchMember<'_>],
+        on: Option<UpstreamRequestId>,
+    ) {
+        let facts = self.facts.as_ref();
+        if !facts.is_some_and(|facts| facts.revision.has_batches()) {
+            return self.noise("an array is no message in this revision", bytes);
+        }
+        for message in members {
+            match message {
+                BatchMember::Message(envelope) => self.handle_envelope(now, *envelope, on),
+                BatchMember::NotAnObject(raw) => {
+                    self.noise("a message is a JSON object", raw.as_bytes());
+                }
+            }
+        }
+    }
+
+    fn handle_envelope(&mut self, now: Now, envelope: Envelope<'_>, on: Option<UpstreamRequestId>) {
+        let raw = envelope.raw.as_bytes();
+        if matches!(self.stage, Stage::Over(_)) {
+            return self.noise("message after the end of the conversation", raw);
+        }
+        match jsonrpc::classify(envelope) {
+            Ok(Message::Request {
+                id,
+                method,
+                envelope,
+            }) => self.server_request(id, method, &envelope, on),
+            Ok(Message::Notification { method, envelope }) => {
+                self.server_notification(now, method, &envelope, on);
+            }
+            Ok(Message::Response { id, outcome, .. }) => {
+                self.handle_response(now, id, outcome, on, raw);
+            }
+            Err(Invalid {
+                id,
+                is_response,
+                reason,
+            }) => {
+                self.noise(&reason.to_string(), raw);
+                let id = id.filter(|_| is_response).and_then(|raw| raw.parse().ok());
+                if let Some(id) = id {
+                    self.no_answer(now, UpstreamRequestId(id), &reason.to_string());
+                }
+            }
+        }
+    }
+
+    fn handle_response(
+        &mut self,
+        now: Now,
+        id: IdField<'_>,
+        outcome: Outcome<'_>,
+        on: Option<UpstreamRequestId>,
+        raw: &[u8],
+    ) {
+        let outcome = match outcome {
+            Outcome::Result(result) => Ok(result),
+            Outcome::Error(error) => Err(RemoteError::read(error)),
+        };
+        let (id, exact) = match answered(id) {
+            Some(answered) => answered,
+            // An error that cannot name its request answers the one on whose stream it came.
+            None => match on.filter(|_| self.config.carrier == Carrier::Http && outcome.is_err()) {
+                Some(id) => (id, true),
+                None => return self.noise("answer without an id of ours", raw),
+            },
+        };
+        if !exact {
+            self.noise(&format!("id type differs: answer to request {id}"), raw);
+        }
+        if let Some(Setting { method, .. }) = self.settings.remove(&id) {
+            if let Err(error) = outcome {
+                self.noise(&format!("{method} was refused: {error}"), raw);
+            }
+            return self.subscribe(now);
+        }
+        if self.listen_answered(now, id, &outcome) {
+            return;
+        }
+        if self.calls.is_sent(id) {
+            return self.call_answered(now, id, outcome);
+        }
+        if !self.opening_answer(now, id, outcome) {
+            self.noise(
+                &format!("answer to request {id}, which nobody waits for"),
+                raw,
+            );
+        }
+    }
+
+    fn server_notification(
+        &mut self,
+        now: Now,
+        method: Text<'_>,
+        envelope: &Envelope<'_>,
+        on: Option<UpstreamRequestId>,
+    ) {
+        let params = envelope.params;
+        let raw = envelope.raw.as_bytes();
+        if method.is("notifications/progress") {
+            return self.progress(now, params, raw);
+        }
+        if method.is("notifications/cancelled") {
+            return self.server_cancelled(now, params, raw);
+        }
+        if self.is_stateless() {
+            match self.of_listen_stream(now, method, params, on) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(why) => return self.noise(&why, raw),
+            }
+        }
+        if let Some(list) = ListKind::of_notification(method).filter(|_| self.is_ready()) {
+            return self.push(PeerOutput::ListChanged(list));
+        }
+        self.push(PeerOutput::Notification {
+            method: method.decode().into(),
+            params: params.map(Box::from),
+            on: on.and_then(|on| self.calls.caller_of(on)),
+        });
+    }
+}
+
+/// The request of ours that an answer names, and whether it does so as the request did. We use numbers only,
+/// so that `"1"` and `1.0` cannot mean another one.
+fn answered(id: IdField<'_>) -> Option<(UpstreamRequestId, bool)> {
+    let (raw, exact) = match id {
+        IdField::Usable(raw) => (raw, raw.parse::<u64>().ok()),
+        IdField::Unusable(raw) => (raw, None),
+        IdField::Absent | IdField::Null => return None,
+    };
+    if let Some(id) = exact {
+        return Some((UpstreamRequestId(id), true));
+    }
+    let number = match Text::of_value(raw) {
+        Some(text) => text.decode().parse().ok(),
+        None => whole_number(raw),
+    };
+    number.map(|id| (UpstreamRequestId(id), false))
+}
+
+/// An integer spelled with a fraction of zeros, as in `1.0`.
+fn whole_number(raw: &str) -> Option<u64> {
+    let (whole, zeros) = raw.split_once('.')?;
+    let zero = !zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0');
+    whole.parse().ok().filter(|_| zero)
+}
+
+/// What a server's name for something may say in a diagnostic.
+pub(super) fn shown(text: Text<'_>) -> String {
+    Quoted(&text.decode()).to_string()
+}
