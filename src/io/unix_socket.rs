@@ -2,23 +2,20 @@
 //!
 //! A listener is made under a name of its own (`PATH.PID-N`), with mode 0600, and linked into place
 //! once it listens. So nobody meets one that is half made, and of two processes that start at once
-//! only one gets the name; they take turns by a lock on the directory. A file that refuses
-//! connections belongs to a dead process and is moved away first; it is put back when it turns out to
-//! be another file than the one that refused.
+//! only one gets the name. A file that refuses connections belongs to a dead process. It is replaced
+//! in one step, so that the name is never without a file, and by one process only: by whoever could
+//! make the name `PATH.new`, which is a second name of its own listener while it does so.
 //!
 //! Source: unix(7); the same steps are known from OpenSSH's connection sharing.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
@@ -34,10 +31,10 @@ const BACKLOG: i32 = 4_096;
 /// Attempts at a name that others are after, too.
 const TRIES_MAX: u32 = 4;
 
-/// How long a starter waits for its turn: whoever has it needs far less than a millisecond, but anyone
-/// who can read the directory could keep it.
-const TURN_TRIES_MAX: u32 = 200;
-const TURN_WAIT: Duration = Duration::from_millis(1);
+/// What is added to a path while its dead file is replaced. No longer than the shortest end of a draft.
+const CLAIM: &str = ".new";
+
+const TAKEN: &str = "another process listens there";
 
 /// How messages call a socket.
 pub(super) fn label(path: &Path) -> String {
@@ -114,46 +111,64 @@ pub(super) fn listen(path: &Path) -> Result<(OwnedFd, SocketFile), String> {
     }
     let say = |error: io::Error| words(&error);
     let (socket, draft) = make(&own).map_err(say)?;
-    let _turn = turn(path);
+    let named = SocketFile {
+        path: std::path::absolute(path).map_err(say)?,
+        identity: draft.identity,
+    };
     for _ in 0..TRIES_MAX {
         match std::fs::hard_link(&draft.path, path) {
-            Ok(()) => {
-                let absolute = std::path::absolute(path).map_err(say)?;
-                return Ok((socket, SocketFile::of(absolute).map_err(say)?));
-            }
+            Ok(()) => return Ok((socket, named)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(say(error)),
         }
         match probe(path)? {
             Found::Nothing => {}
-            Found::Live => return Err("another process listens there".to_owned()),
-            Found::Stale(refused) => bury(path, refused).map_err(|error| {
-                format!("a dead process left a socket there: {}", words(&error))
-            })?,
+            Found::Live => return Err(TAKEN.to_owned()),
+            Found::Stale(refused) => {
+                if take_place(&draft.path, path, refused)? {
+                    return Ok((socket, named));
+                }
+            }
         }
     }
     Err("others are after the same name".to_owned())
 }
 
-/// One at a time: a dead process's file is moved away and looked at, and while a live one is put back
-/// another starter could take the name. Without a turn that moment stays open.
-fn turn(path: &Path) -> Option<File> {
-    let parent = path.parent()?;
-    let here = Path::new(".");
-    let directory = if parent.as_os_str().is_empty() {
-        here
-    } else {
-        parent
-    };
-    let directory = File::open(directory).ok()?;
-    for _ in 0..TURN_TRIES_MAX {
-        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Some(directory),
-            Err(Errno::AGAIN) => std::thread::sleep(TURN_WAIT),
-            Err(_) => break,
+/// Puts the draft where the file is that refused; whether it is there now. Without the claim two
+/// processes might find the same dead file, and the second replace the listener of the first.
+fn take_place(draft: &Path, path: &Path, refused: Identity) -> Result<bool, String> {
+    let say = |error: io::Error| format!("a dead process left a socket there: {}", words(&error));
+    let mut claim = OsString::from(path);
+    claim.push(CLAIM);
+    let claim = PathBuf::from(claim);
+    match std::fs::hard_link(draft, &claim) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return match probe(&claim)? {
+                Found::Live => Err(TAKEN.to_owned()),
+                Found::Nothing => Ok(false),
+                // Its maker was killed in the middle of this.
+                Found::Stale(_) => remove(&claim).map(|()| false).map_err(say),
+            };
         }
+        Err(error) => return Err(say(error)),
     }
-    None
+    let there = std::fs::symlink_metadata(path);
+    let same = there.is_ok_and(|there| Identity::of(&there) == refused);
+    let replaced = if same {
+        std::fs::rename(draft, path)
+    } else {
+        Ok(())
+    };
+    remove(&claim).and(replaced).map_err(say)?;
+    Ok(same)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// A name that nobody else uses, in the same directory and so on the same file system.
@@ -205,25 +220,6 @@ fn probe(path: &Path) -> Result<Found, String> {
             Err(format!("there is a socket that cannot be asked: {error}"))
         }
     }
-}
-
-/// Removes the file that refused, and no other that has taken its name since.
-fn bury(path: &Path, refused: Identity) -> io::Result<()> {
-    let grave = beside(path);
-    match std::fs::rename(path, &grave) {
-        Ok(()) => {}
-        // Someone else has done it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    }
-    let found = std::fs::symlink_metadata(&grave)?;
-    if Identity::of(&found) != refused {
-        match std::fs::hard_link(&grave, path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    std::fs::remove_file(&grave)
 }
 
 #[cfg(not(target_vendor = "apple"))]
@@ -310,26 +306,52 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_the_one_that_refused_keeps_its_name() {
-        let dir = std::env::temp_dir().join(format!("drawspan-bury-{}", std::process::id()));
+    fn a_place_is_taken_from_the_one_that_refused_and_from_no_other() {
+        let dir = std::env::temp_dir().join(format!("drawspan-take-{}", std::process::id()));
         std::fs::create_dir(&dir).expect("a new directory");
-        let path = dir.join("sock");
-        let refused = Identity {
+        let (path, own, claim) = (dir.join("sock"), dir.join("own"), dir.join("sock.new"));
+        let (_socket, draft) = make(&own).expect("a free name");
+        let nobody = Identity {
             device: 0,
             inode: 0,
             made: (0, 0),
         };
-        bury(&path, refused).expect("nothing to bury");
+        assert_eq!(
+            take_place(&own, &path, nobody),
+            Ok(false),
+            "nothing is there"
+        );
 
-        let (_socket, live) = listen(&path).expect("a free name");
-        let before = inode(&path);
-        bury(&path, refused).expect("it is put back");
-        assert_eq!(inode(&path), before);
-        assert_eq!(std::fs::read_dir(&dir).expect("readable").count(), 1);
+        let (_live, live) = listen(&path).expect("a free name");
+        let (theirs, ours) = (inode(&path), inode(&own));
+        assert_eq!(
+            take_place(&own, &path, nobody),
+            Ok(false),
+            "it is left alone"
+        );
+        assert_eq!((inode(&path), inode(&own)), (theirs, ours));
 
-        bury(&path, live.identity).expect("this is the one");
-        assert!(!path.exists());
-        std::fs::remove_dir(&dir).expect("empty");
+        // While someone else is about to take it, nobody does.
+        let (other, taking) = make(&claim).expect("a free name");
+        let refused = live.identity;
+        assert_eq!(take_place(&own, &path, refused), Err(TAKEN.to_owned()));
+        // Who was killed meanwhile is in nobody's way.
+        std::mem::forget(taking);
+        drop(other);
+        assert_eq!(take_place(&own, &path, refused), Ok(false));
+        assert!(!claim.exists() && inode(&path) == theirs);
+
+        assert_eq!(
+            take_place(&own, &path, refused),
+            Ok(true),
+            "this is the one"
+        );
+        assert_eq!(inode(&path), ours);
+        drop(live);
+        assert_eq!(inode(&path), ours, "not the other's to remove");
+        drop(draft);
+        std::fs::remove_file(&path).expect("it is there");
+        std::fs::remove_dir(&dir).expect("nothing else is left");
     }
 
     #[test]
