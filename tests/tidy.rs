@@ -112,6 +112,21 @@ fn the_world_is_touched_in_io_only() {
     );
 }
 
+/// A configuration that people copy is the one that is tested.
+#[test]
+fn the_readme_shows_the_tested_nginx_configuration() {
+    let readme = include_str!("../README.md");
+    let template = include_str!("peers/nginx/nginx.conf.template");
+    let shown = readme
+        .split_once("```nginx\n")
+        .and_then(|(_, rest)| rest.split_once("```"));
+    let (shown, _) = shown.expect("a block of nginx");
+    for (shown, tested) in shown.lines().zip(template.lines()) {
+        assert_eq!(shown, tested);
+    }
+    assert_eq!(shown, template);
+}
+
 #[test]
 fn heavy_crates_have_one_home() {
     let mut found = Vec::new();
