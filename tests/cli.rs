@@ -20,6 +20,8 @@ mod facts;
 mod gateway;
 #[path = "cli/hook.rs"]
 mod hook;
+#[path = "cli/http.rs"]
+mod http;
 #[path = "cli/process.rs"]
 mod process;
 #[path = "cli/stdio.rs"]

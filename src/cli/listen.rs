@@ -16,7 +16,7 @@ const FORMS: &str = "use stdio, http://HOST:PORT or unix:/PATH";
 pub(super) enum Door {
     /// Our own stdin and stdout.
     Stdio,
-    /// HTTP on an address literal.
+    /// HTTP on an address literal; with port 0 the system chooses one, which is told once it has.
     Http { host: String, port: u16 },
     /// Lines on a Unix socket.
     Unix { path: PathBuf },
@@ -61,14 +61,20 @@ fn door(text: &str) -> Result<Door, Failure> {
     if !text.starts_with("http://") {
         return Err(usage(FORMS));
     }
-    let uri = Uri::parse(text).map_err(|error| usage(&error.to_string()))?;
+    // A URL to call has no port 0, so the parser refuses it.
+    let chosen = [":0", ":0/", ":0/mcp"];
+    let (url, usual_port) = match chosen.iter().find_map(|end| text.strip_suffix(end)) {
+        Some(host) => (host, 0),
+        None => (text, 80),
+    };
+    let uri = Uri::parse(url).map_err(|error| usage(&error.to_string()))?;
     if uri.scheme != Scheme::Http {
         return Err(usage(FORMS));
     }
     if !matches!(uri.path_and_query.as_str(), "/" | "/mcp") {
         return Err(usage("MCP is served at /mcp; leave the path out"));
     }
-    let port = uri.port.unwrap_or(80);
+    let port = uri.port.unwrap_or(usual_port);
     let host = if uri.host.eq_ignore_ascii_case("localhost") {
         "127.0.0.1".to_owned()
     } else {

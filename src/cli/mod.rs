@@ -102,7 +102,8 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ServeArgs {
-    /// Where to serve: `stdio`, http://HOST:PORT or unix:/PATH; may be given several times
+    /// Where to serve: `stdio`, http://HOST:PORT or unix:/PATH; may be given several times. Port 0 lets
+    /// the system choose one, which stderr tells
     #[arg(long, value_name = "ADDR", default_value = "stdio")]
     listen: Vec<String>,
     /// Host names that HTTP requests may name beside those of this machine

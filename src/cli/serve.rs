@@ -13,6 +13,7 @@ use crate::gateway::endpoint::{Credentials, Endpoint, EndpointInputs};
 use crate::gateway::identity::{DeviceIdentity, PLATFORM};
 use crate::gateway::session::{RefusalKind, SessionConfig};
 use crate::hub::{GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome, ServerIdentity};
+use crate::ids::WireId;
 use crate::io::EventLoop;
 use crate::io::identity_files::IdentityFiles;
 use crate::io::system::OsEntropy;
@@ -61,7 +62,17 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         tap: false,
     };
     let mut hub = Hub::new(config, Box::new(entropy), now);
-    open_doors(&mut hub, doors, now);
+    let chosen = open_doors(&mut hub, doors, now);
+    match &mut embedded {
+        Some(embedded) => {
+            events.settle(&mut [&mut embedded.gateway, &mut hub]);
+            tell_ports(&events, 1, &chosen);
+        }
+        None => {
+            events.settle(&mut [&mut hub]);
+            tell_ports(&events, 0, &chosen);
+        }
+    }
     let ended = loop {
         match &mut embedded {
             Some(embedded) => {
@@ -86,19 +97,40 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     ended.and_then(|exit| lingered.map(|()| exit))
 }
 
-fn open_doors(hub: &mut Hub, doors: Vec<Door>, now: Now) {
+/// Opens the doors; gives those whose port the system chooses.
+fn open_doors(hub: &mut Hub, doors: Vec<Door>, now: Now) -> Vec<(String, WireId)> {
+    let mut chosen = Vec::new();
     for door in doors {
         match door {
             Door::Stdio => {
                 hub.serve_stdio(now);
             }
             Door::Http { host, port } => {
-                hub.listen_http(&host, port);
+                let wire = hub.listen_http(&host, port);
+                if port == 0 {
+                    chosen.push((host, wire));
+                }
             }
             Door::Unix { path } => {
                 hub.listen_unix(path);
             }
         }
+    }
+    chosen
+}
+
+/// Says where we listen when nobody could know. A door that could not be opened is told by the hub.
+fn tell_ports(events: &EventLoop, machine: usize, chosen: &[(String, WireId)]) {
+    for (host, wire) in chosen {
+        let Some(port) = events.local_port(machine, *wire) else {
+            continue;
+        };
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.clone()
+        };
+        super::say(&format!("listening on http://{host}:{port}/mcp"));
     }
 }
 

@@ -38,8 +38,8 @@ fn flags_that_make_no_sense() {
             &["error: ", "--password or --password-file", "not both"],
         ),
         (
-            &["serve", "--listen", "http://127.0.0.1:0"],
-            &["error: cannot listen on http://127.0.0.1:0"],
+            &["serve", "--listen", "http://127.0.0.1:0/other"],
+            &["error: cannot listen on http://127.0.0.1:0/other"],
         ),
         (
             &["serve", "--listen", "https://127.0.0.1:0"],
