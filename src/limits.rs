@@ -124,7 +124,7 @@ limits! {
     message_bytes_max, "message_bytes_max": usize = 4 * MIB, "bytes";
     /// Nesting of arrays and objects in a message. As serde_json.
     json_depth_max, "json_depth_max": usize = 128, "levels";
-    /// Raw length of a request id, which is kept while the request is open.
+    /// Raw length of a request id or a progress token, which are kept while the request is open.
     id_bytes_max, "id_bytes_max": usize = 256, "bytes";
     /// Messages in one JSON-RPC batch (2025-03-26 only).
     batch_messages_max, "batch_messages_max": usize = 64, "messages";
@@ -142,6 +142,10 @@ limits! {
     out_low_bytes, "out_low_bytes": usize = 256 * KIB, "bytes";
     /// Bytes read from one descriptor in one turn of the loop before the others get theirs.
     turn_bytes_max, "turn_bytes_max": usize = 256 * KIB, "bytes";
+    /// Connections accepted from one listener in one turn of the loop before the others get theirs.
+    turn_accepts_max, "turn_accepts_max": usize = 64, "connections";
+    /// How long a listener rests when the descriptors have run out; accepting at once again would spin.
+    accept_pause_interval, "accept_pause_interval_ms": Duration = Duration::from_millis(100), "ms";
     /// Internal hand-overs in one turn of the hub; more is a bug of ours and ends the turn with a diagnostic.
     turn_steps_max, "turn_steps_max": usize = 100_000, "steps";
     /// How long a connection that we have ended may take for its last bytes and its own end; then it is cut.
@@ -215,8 +219,20 @@ limits! {
     idle_timeout, "idle_timeout_ms": Duration = Duration::from_secs(75), "ms";
     /// An HTTP client that takes none of the bytes that wait for it.
     write_stall_timeout, "write_stall_timeout_ms": Duration = Duration::from_secs(30), "ms";
+    /// Idle time after which an HTTP connection gives its buffers back: clients in a loop find them again.
+    buffer_trim_interval, "buffer_trim_interval_ms": Duration = Duration::from_secs(1), "ms";
+    /// The largest body whose buffer an HTTP connection keeps for the next request until then.
+    body_buffer_bytes_max, "body_buffer_bytes_max": usize = MIB, "bytes";
+    /// First wait before an HTTP client that has ended its direction is probed for being gone; doubles.
+    half_close_probe_interval, "half_close_probe_interval_ms": Duration = Duration::from_millis(10), "ms";
+    /// Probes for one such client; ten end after 10 s, and then it is taken for one that still reads.
+    half_close_probes_max, "half_close_probes_max": usize = 10, "probes";
     /// HTTP connections; one more is told 503 and let go.
     connections_max, "connections_max": usize = 1_024, "connections";
+    /// HTTP connections past that which are let in to be told so; the next one is closed without a word.
+    connections_surplus_max, "connections_surplus_max": usize = 64, "connections";
+    /// Arguments of one tool that may travel in headers; a head has room for no more than its fields.
+    param_headers_max, "param_headers_max": usize = 64, "headers";
     /// Clients on Unix sockets; one more is told so and let go. Each may hold what one client may: requests, bytes that wait.
     socket_clients_max, "socket_clients_max": usize = 256, "connections";
     /// Sessions of HTTP clients (before 2026-07-28); past it an `initialize` is refused. The Python SDK has 10,000.

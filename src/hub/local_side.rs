@@ -33,6 +33,7 @@ pub(super) struct LocalSide {
     asked: BTreeMap<(PeerId, AskKey), (CallId, String)>,
     /// Headers that repeat arguments, by tool.
     param_headers: BTreeMap<String, Vec<ParamHeader>>,
+    param_headers_max: usize,
 }
 
 /// What the hub knows of a request beside its method.
@@ -68,6 +69,7 @@ impl LocalSide {
             facts: BTreeMap::new(),
             asked: BTreeMap::new(),
             param_headers: BTreeMap::new(),
+            param_headers_max: limits.param_headers_max,
         };
         side.read_headers();
         side
@@ -85,7 +87,7 @@ impl LocalSide {
         for tool in tools {
             let schema = self.desk.registry().input_schema(&tool).unwrap_or("{}");
             // A tool whose headers make no sense has none; its clients leave it out.
-            let headers = param_headers(schema).unwrap_or_default();
+            let headers = param_headers(schema, self.param_headers_max).unwrap_or_default();
             if !headers.is_empty() {
                 self.param_headers.insert(tool, headers);
             }

@@ -4,7 +4,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
 
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
@@ -18,14 +17,9 @@ use super::{Alarm, EventLoop, Key, Source};
 use crate::clock::{Now, Uptime};
 use crate::link::{Driven, FaultKind, IoFault};
 
-/// Connections that may wait for us to accept them; the system has a bound of its own.
+/// Connections that may wait for us to accept them. No limit to be set: the system has a bound of its own
+/// (Linux: `net.core.somaxconn`), and what waits costs us nothing.
 const BACKLOG: i32 = 4_096;
-
-/// How long a listener rests when the descriptors have run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Connections taken from one listener in one turn before the others get theirs.
-const ACCEPTS_PER_TURN: usize = 64;
 
 /// A listener.
 #[derive(Debug)]
@@ -170,7 +164,7 @@ impl Listening {
 
 impl EventLoop {
     pub(super) fn accept(&mut self, machines: &mut [&mut dyn Driven], now: Now, key: Key) {
-        for _ in 0..ACCEPTS_PER_TURN {
+        for _ in 0..self.turn_accepts_max {
             let Some(Wire {
                 state: State::Listening(listening),
                 paused: false,
@@ -201,10 +195,10 @@ impl EventLoop {
                 Err(e) => {
                     // The connection still waits, and no edge will speak of it again.
                     if !std::mem::replace(&mut listening.starved, true) {
-                        let pause = ACCEPT_PAUSE.as_millis();
+                        let pause = self.accept_pause_interval.as_millis();
                         log::warn!("trying to accept every {pause} ms: {}", words(&e));
                     }
-                    let at = now.after(ACCEPT_PAUSE);
+                    let at = now.after(self.accept_pause_interval);
                     listening.resting_until = Some(at);
                     self.alarms.insert((at, Alarm::Accept(key)));
                     return;

@@ -91,10 +91,11 @@ enum Alarm {
     Finish(usize),
 }
 
-/// Readiness events taken from the kernel at once; the rest come in the next turn.
+/// Readiness events taken from the kernel at once; the rest come in the next turn. No limit: nothing is
+/// refused or lost by it.
 const EVENTS_MAX: usize = 256;
 
-/// The size of the read buffer, at most. A pipe of ours holds four of it.
+/// The size of the read buffer, at most; `turn_bytes_max` makes it smaller. A pipe of ours holds four of it.
 const READ_BYTES_MAX: usize = 256 * 1024;
 
 /// Turns in which stdin is still read after our parent has ended; more than a pipe can hold.
@@ -120,6 +121,8 @@ pub struct EventLoop {
     events: Events,
     clock: SystemClock,
     turn_bytes_max: usize,
+    turn_accepts_max: usize,
+    accept_pause_interval: Duration,
     finish_timeout: Duration,
     finishing_max: usize,
     /// The one read buffer; whoever keeps bytes copies them.
@@ -179,6 +182,8 @@ impl EventLoop {
             events: Events::with_capacity(EVENTS_MAX),
             clock: SystemClock::new(),
             turn_bytes_max: limits.turn_bytes_max,
+            turn_accepts_max: limits.turn_accepts_max,
+            accept_pause_interval: limits.accept_pause_interval,
             finish_timeout: limits.finish_timeout,
             finishing_max: limits.finishing_max,
             buffer: vec![0; limits.turn_bytes_max.min(READ_BYTES_MAX)],

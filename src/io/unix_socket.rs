@@ -25,7 +25,7 @@ use crate::secret::Quoted;
 /// The longest path of a socket: the field of the address, less its closing zero. Linux: unix(7).
 const PATH_BYTES_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// Connections that may wait for us to accept them; the system has a bound of its own.
+/// Connections that may wait for us to accept them; as for TCP, the system has a bound of its own.
 const BACKLOG: i32 = 4_096;
 
 /// Attempts at a name that others are after, too.

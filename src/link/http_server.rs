@@ -293,7 +293,7 @@ impl HttpConnection {
     /// Gives a body back, so that the next one needs no allocation.
     pub fn recycle(&mut self, mut body: Vec<u8>) {
         body.clear();
-        if body.capacity() > KEEP_BYTES {
+        if body.capacity() > self.bounds.body_buffer_bytes_max {
             return;
         }
         if self.stash.capacity() == 0 && self.spare.capacity() > 0 {
@@ -348,9 +348,6 @@ impl HttpConnection {
         true
     }
 }
-
-/// Capacity that a buffer for bodies may keep while requests follow each other.
-const KEEP_BYTES: usize = 1024 * 1024;
 
 #[cfg(test)]
 mod tests;

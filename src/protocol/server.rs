@@ -561,6 +561,7 @@ impl ServerPeer {
         let token = facts
             .meta
             .progress_token
+            .filter(|token| token.len() <= self.config.limits.id_bytes_max)
             .filter(|token| is_progress_token(token));
         self.open.push(Open {
             key,
@@ -672,5 +673,5 @@ fn uri_of(params: Option<&str>) -> Result<Cow<'_, str>, RpcError> {
 
 /// A progress token is a string or a number that we echo; anything else is no token.
 fn is_progress_token(raw: &str) -> bool {
-    raw.len() <= 256 && raw.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit())
+    raw.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit())
 }

@@ -277,8 +277,12 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(probe: Probe) -> Self {
+        Self::with(probe, &Limits::default())
+    }
+
+    pub(crate) fn with(probe: Probe, limits: &Limits) -> Self {
         Self {
-            events: EventLoop::new(&Limits::default()).unwrap(),
+            events: EventLoop::new(limits).unwrap(),
             probe,
         }
     }

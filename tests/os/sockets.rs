@@ -386,6 +386,24 @@ fn only_so_many_are_accepted() {
 }
 
 #[test]
+fn turn_accepts_max() {
+    let limits = Limits {
+        turn_accepts_max: 2,
+        ..Limits::default()
+    };
+    for (waiting, turns) in [(1, 1), (2, 1), (3, 2), (5, 3)] {
+        let mut world = World::with(Probe::new(), &limits);
+        world.probe.accepts = 9;
+        let port = world.listen("127.0.0.1");
+        let connect = |_| TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let _peers: Vec<TcpStream> = (0..waiting).map(connect).collect();
+        let before = world.probe.turns;
+        world.until("all of them", |p| p.accepted.len() == waiting);
+        assert_eq!(world.probe.turns - before, turns, "{waiting}");
+    }
+}
+
+#[test]
 fn nothing_is_heard_of_a_closed_wire() {
     let mut world = World::new(Probe::new());
     let mut closed = world.adopt(1);

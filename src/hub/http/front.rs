@@ -145,9 +145,6 @@ pub(in crate::hub) struct HttpFront {
     pub(super) scratch: Vec<u8>,
 }
 
-/// Connections past the limit that are let in to be told so.
-const SURPLUS_MAX: usize = 64;
-
 impl ExchangeRef {
     /// As the session store names it.
     pub(super) const fn carrier(self) -> Carrier {
@@ -226,7 +223,8 @@ impl HttpFront {
 
     /// Whether there is no room even for someone to be told that there is none.
     pub(in crate::hub) fn is_packed(&self) -> bool {
-        self.connections.len() >= self.limits.connections_max + SURPLUS_MAX
+        let surplus = self.limits.connections_surplus_max;
+        self.connections.len() >= self.limits.connections_max.saturating_add(surplus)
     }
 
     /// A listener could not be bound, or broke.

@@ -47,7 +47,8 @@ use replay::{Bounds, ReplayLog, Spare};
 
 pub(in crate::hub::http) use replay::{EventId, Replay, StreamId};
 
-/// Longest time a full store tells a client to wait: sessions are closed by their clients, too.
+/// Longest time a full store tells a client to wait: sessions are closed by their clients, too. No limit:
+/// it is advice, and nothing happens when it is over.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Shortest: the header counts in seconds, and 0 invites a loop.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);

@@ -5,9 +5,6 @@
 use crate::codec::scan::{Text, elements, members};
 use crate::secret::Quoted;
 
-/// Annotations in one schema; more could not be sent, as a head has at most 100 fields. Unit: headers.
-pub const PARAM_HEADERS_MAX: usize = 64;
-
 /// The keyword.
 const ANNOTATION: &str = "x-mcp-header";
 
@@ -36,15 +33,15 @@ pub enum ParamKind {
     Boolean,
 }
 
-/// Reads the annotations of an input schema, outermost first. The schema is a raw value that was validated
-/// before; anything but an object has none.
+/// Reads the annotations of an input schema, outermost first, `most` of them (`param_headers_max`). The
+/// schema is a raw value that was validated before; anything but an object has none.
 ///
 /// The declared type may be a list of one of the three and `null`.
 ///
 /// # Errors
 /// Why the schema, and with it the tool, is invalid over HTTP: an annotation that is no token, comes twice,
 /// stands on something that has none of the three types, or stands where not only `properties` lead.
-pub fn param_headers(input_schema_raw: &str) -> Result<Vec<ParamHeader>, String> {
+pub fn param_headers(input_schema_raw: &str, most: usize) -> Result<Vec<ParamHeader>, String> {
     if !may_be_annotated(input_schema_raw.as_bytes()) {
         return Ok(Vec::new());
     }
@@ -53,7 +50,7 @@ pub fn param_headers(input_schema_raw: &str) -> Result<Vec<ParamHeader>, String>
     let mut next = 0;
     while next < places.len() {
         if let Some(header) = visit(&mut places, next)? {
-            add(&mut found, header)?;
+            add(&mut found, header, most)?;
         }
         next += 1;
     }
@@ -247,7 +244,7 @@ fn kind_of(raw: &str) -> Option<ParamKind> {
     }
 }
 
-fn add(found: &mut Vec<ParamHeader>, header: ParamHeader) -> Result<(), String> {
+fn add(found: &mut Vec<ParamHeader>, header: ParamHeader, most: usize) -> Result<(), String> {
     let same = |other: &&ParamHeader| other.header.eq_ignore_ascii_case(&header.header);
     if let Some(other) = found.iter().find(same) {
         return Err(format!(
@@ -257,9 +254,9 @@ fn add(found: &mut Vec<ParamHeader>, header: ParamHeader) -> Result<(), String> 
             Quoted(&header.path.join("."))
         ));
     }
-    if found.len() == PARAM_HEADERS_MAX {
+    if found.len() >= most {
         return Err(format!(
-            "{ANNOTATION} may stand {PARAM_HEADERS_MAX} times (found more)"
+            "{ANNOTATION} may stand {most} times, limit param_headers_max (found more)"
         ));
     }
     found.push(header);

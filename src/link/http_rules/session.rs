@@ -3,7 +3,8 @@
 use super::{HeadView, HttpRefusal, Once, trimmed};
 use crate::secret::Quoted;
 
-/// Longest session id that is looked up; ours have 32 digits. Unit: bytes.
+/// Longest session id that is looked up. Unit: bytes. No limit to be set: ours have 32 digits, so a longer
+/// one can name none of our sessions, and `head_bytes_max` bounds what was read for it.
 pub const SESSION_ID_BYTES_MAX: usize = 128;
 
 /// The session that a request names. Stateless requests name none: there the header is ignored.

@@ -11,6 +11,8 @@ use crate::limits::Limits;
 use crate::protocol::error::RpcError;
 use crate::secret::Secret;
 
+const MOST: usize = Limits::DEFAULT.param_headers_max;
+
 /// A line of a fixture: a request head, what it is checked with, and what comes of it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -188,7 +190,7 @@ fn routing_headers_are_compared_as_the_fixture_says() {
     let fixture = include_str!("../../../protocol-fixtures/codec/http_rules/modern.jsonl");
     for row in rows::<Row>(fixture) {
         let schema = row.schema.as_ref().map_or("{}", |raw| raw.get());
-        let params = param_headers(schema).expect("a valid schema");
+        let params = param_headers(schema, MOST).expect("a valid schema");
         let arguments = row.arguments.as_ref().map(|raw| raw.get());
         let method = row.rpc.as_deref().expect("a method");
         let (name, version) = (row.name.as_deref(), row.version.as_deref());
@@ -208,7 +210,7 @@ fn schemas_are_read_as_the_fixture_says() {
     let fixture = include_str!("../../../protocol-fixtures/codec/http_rules/schemas.jsonl");
     for row in rows::<Row>(fixture) {
         let schema = row.schema.expect("a schema");
-        let found = match param_headers(schema.get()) {
+        let found = match param_headers(schema.get(), MOST) {
             Ok(headers) => serde_json::json!({"headers": headers.iter().map(|header| {
                 let ParamHeader { header, path, kind } = header;
                 serde_json::json!({"header": header, "path": path, "kind": format!("{kind:?}")})
@@ -368,7 +370,10 @@ fn no_head_makes_a_check_panic() {
         "é",
         "\0",
     ];
-    let params = param_headers(r#"{"properties":{"p":{"type":"integer","x-mcp-header":"P"}}}"#);
+    let params = param_headers(
+        r#"{"properties":{"p":{"type":"integer","x-mcp-header":"P"}}}"#,
+        MOST,
+    );
     let params = params.expect("valid");
     let token = Secret::new("t".to_owned());
     let rules = AccessRules::new(&[], &[], Some(token), true).expect("good rules");
@@ -415,7 +420,7 @@ fn no_head_makes_a_check_panic() {
 fn what_a_client_writes_is_what_the_server_wants() {
     let schema = r#"{"properties":{"s":{"type":"string","x-mcp-header":"S"},"o":{"properties":
         {"n":{"type":"integer","x-mcp-header":"N"},"b":{"type":"boolean","x-mcp-header":"B"}}}}}"#;
-    let params = param_headers(schema).expect("valid");
+    let params = param_headers(schema, MOST).expect("valid");
     let others = [
         r#""o":{"n":-7,"b":true}"#,
         r#""o":{"n":42.0,"b":false}"#,
@@ -502,7 +507,7 @@ fn a_good_request_costs_no_memory() {
     let rules = AccessRules::new(&[], &[], Some(token), true).expect("good rules");
     let schema = r#"{"properties":{"region":{"type":"string","x-mcp-header":"Region"},
         "limit":{"type":"integer","x-mcp-header":"Limit"}}}"#;
-    let params = param_headers(schema).expect("valid");
+    let params = param_headers(schema, MOST).expect("valid");
     let arguments = Some(r#"{"region":"us-west1","query":"SELECT 1","limit":42.0}"#);
     let cost = allocation_counter::measure(|| {
         let principal = check_access(&head, &rules);
@@ -572,20 +577,23 @@ fn versions_are_told_apart() {
 }
 
 #[test]
-fn annotations_are_counted() {
+fn param_headers_max() {
     let schema = |count: usize| {
         let property = |n| format!(r#""p{n}":{{"type":"string","x-mcp-header":"H{n}"}}"#);
         let properties: Vec<_> = (0..count).map(property).collect();
         format!(r#"{{"properties":{{{}}}}}"#, properties.join(","))
     };
-    for count in [PARAM_HEADERS_MAX - 1, PARAM_HEADERS_MAX] {
+    for count in [MOST - 1, MOST] {
         assert_eq!(
-            param_headers(&schema(count)).map(|headers| headers.len()),
+            param_headers(&schema(count), MOST).map(|headers| headers.len()),
             Ok(count)
         );
     }
-    let error = param_headers(&schema(PARAM_HEADERS_MAX + 1)).expect_err("too many");
-    assert_eq!(error, "x-mcp-header may stand 64 times (found more)");
+    let error = param_headers(&schema(MOST + 1), MOST).expect_err("too many");
+    assert_eq!(
+        error,
+        "x-mcp-header may stand 64 times, limit param_headers_max (found more)"
+    );
 }
 
 #[test]
@@ -596,9 +604,9 @@ fn annotations_are_found_at_any_depth_and_cost_no_stack() {
         format!("{}{inner}{}", open.repeat(depth), "}}".repeat(depth))
     };
     let inner = r#"{"type":"string","x-mcp-header":"Deep"}"#;
-    let headers = param_headers(&nest("properties", inner)).expect("valid");
+    let headers = param_headers(&nest("properties", inner), MOST).expect("valid");
     assert_eq!(headers[0].path, vec!["a"; depth]);
-    let error = param_headers(&nest("$defs", inner)).expect_err("not reachable");
+    let error = param_headers(&nest("$defs", inner), MOST).expect_err("not reachable");
     assert!(
         error.contains("x-mcp-header \"Deep\" at /$defs/a/$defs/a/"),
         "{error}"

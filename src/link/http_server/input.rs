@@ -2,7 +2,7 @@
 
 use super::exchange::{Answer, Exchange, ExchangeId};
 use super::request::Terms;
-use super::time::{TRIM_INTERVAL, Wait};
+use super::time::Wait;
 use super::{HttpConnection, HttpEvent, Phase};
 use crate::clock::Now;
 use crate::codec::http_body::{BodyDecoder, BodyError, BodyPiece};
@@ -322,7 +322,7 @@ impl HttpConnection {
             Phase::Done if self.exchanges.is_empty() => return self.leave(),
             Phase::Head if self.exchanges.is_empty() && !self.reader.has_begun() => {
                 self.clocks.wait = Wait::Idle(self.now.after(self.bounds.idle_timeout));
-                self.clocks.trim = Some(self.now.after(TRIM_INTERVAL));
+                self.clocks.trim = Some(self.now.after(self.bounds.trim_interval));
             }
             Phase::Head
             | Phase::Deciding(_)

@@ -8,16 +8,6 @@ use crate::codec::http_body::BodyLimits;
 use crate::codec::outbuf::OutBuf;
 use crate::limits::Limits;
 
-/// When buffers are given back after a request: clients in a loop find them again.
-pub(super) const TRIM_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The first wait for a sign of life of a client that ended its direction; doubles.
-pub(super) const PROBE_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Probes for one client. The last follows 10 s after the end, then a half-closed client is left
-/// alone.
-const PROBES_MAX: u32 = 10;
-
 /// The limits that a connection keeps to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -30,6 +20,10 @@ pub(super) struct Bounds {
     pub(super) body_timeout: Duration,
     pub(super) idle_timeout: Duration,
     write_stall_timeout: Duration,
+    pub(super) trim_interval: Duration,
+    pub(super) body_buffer_bytes_max: usize,
+    probe_interval: Duration,
+    probes_max: usize,
 }
 
 impl From<&Limits> for Bounds {
@@ -44,6 +38,10 @@ impl From<&Limits> for Bounds {
             body_timeout: limits.body_timeout,
             idle_timeout: limits.idle_timeout,
             write_stall_timeout: limits.write_stall_timeout,
+            trim_interval: limits.buffer_trim_interval,
+            body_buffer_bytes_max: limits.body_buffer_bytes_max,
+            probe_interval: limits.half_close_probe_interval,
+            probes_max: limits.half_close_probes_max,
         }
     }
 }
@@ -67,6 +65,7 @@ pub(super) struct Clocks {
     moved: Uptime,
     /// How much waited then.
     unsent: usize,
+    trim_interval: Duration,
     pub(super) trim: Option<Uptime>,
     /// The next probe, and how many there were.
     pub(super) probe: Option<(Uptime, u32)>,
@@ -78,6 +77,7 @@ impl Clocks {
             wait: Wait::Head(now.after(bounds.header_timeout)),
             moved: now.up,
             unsent: 0,
+            trim_interval: bounds.trim_interval,
             trim: None,
             probe: None,
         }
@@ -97,7 +97,7 @@ impl Clocks {
             self.moved = now.up;
         }
         self.unsent = unsent;
-        self.trim = Some(now.after(TRIM_INTERVAL));
+        self.trim = Some(now.after(self.trim_interval));
     }
 
     /// Reading was stopped by us and goes on: the client gets its time again.
@@ -180,8 +180,10 @@ impl HttpConnection {
 
     /// Sends the next probe later, if the client may be gone and deserves one more.
     pub(super) fn expect_probe(&mut self, probes: u32) {
-        if self.ended && !self.exchanges.is_empty() && probes < PROBES_MAX {
-            let wait = PROBE_INTERVAL * 2_u32.saturating_pow(probes);
+        let more = usize::try_from(probes).is_ok_and(|sent| sent < self.bounds.probes_max);
+        if self.ended && !self.exchanges.is_empty() && more {
+            let doubled = 2_u32.saturating_pow(probes);
+            let wait = self.bounds.probe_interval.saturating_mul(doubled);
             self.clocks.probe = Some((self.now.after(wait), probes));
         }
     }

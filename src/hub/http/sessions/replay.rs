@@ -233,7 +233,8 @@ pub(super) struct Spare {
     buffers: Vec<Vec<u8>>,
 }
 
-/// A few are enough: events of one stream come and go in turn.
+/// A few are enough: events of one stream come and go in turn. With the next one no limit, for together
+/// they are 256 KiB at most, whoever does what.
 const SPARE_BUFFERS_MAX: usize = 16;
 /// A longer event is rare, and its buffer is not worth keeping.
 const SPARE_BUFFER_BYTES_MAX: usize = 16 * 1024;

@@ -153,6 +153,65 @@ fn pipelined_requests_max() {
     }
 }
 
+#[test]
+fn buffer_trim_interval() {
+    let limits = Limits {
+        buffer_trim_interval: std::time::Duration::from_millis(300),
+        ..limits()
+    };
+    let mut rig = Rig::with(&limits);
+    rig.bytes(POST);
+    rig.accept(0);
+    rig.bytes(b"body");
+    rig.connection.recycle(vec![0; 4]);
+    rig.answer(0);
+    assert!(rig.connection.spare.capacity() > 0);
+    rig.tick(299);
+    assert!(rig.connection.spare.capacity() > 0);
+    let due = rig.connection.next_deadline().expect("a deadline");
+    assert_eq!((due.at, due.why), (at(300).up, "http buffers"));
+    rig.tick(300);
+    assert_eq!(rig.connection.spare.capacity(), 0);
+}
+
+#[test]
+fn body_buffer_bytes_max() {
+    let limits = Limits {
+        body_buffer_bytes_max: 64,
+        ..limits()
+    };
+    for (capacity, kept) in [(63, true), (64, true), (65, false)] {
+        let mut rig = Rig::with(&limits);
+        rig.connection.recycle(Vec::with_capacity(capacity));
+        assert_eq!(rig.connection.spare.capacity() > 0, kept, "{capacity}");
+    }
+}
+
+#[test]
+fn half_close_probes_max_and_half_close_probe_interval() {
+    let limits = Limits {
+        half_close_probe_interval: std::time::Duration::from_millis(7),
+        half_close_probes_max: 3,
+        ..limits()
+    };
+    let mut rig = Rig::with(&limits);
+    rig.bytes(GET);
+    rig.accept(0);
+    rig.stream(0);
+    rig.end();
+    let mut probed = Vec::new();
+    while let Some(due) = rig
+        .connection
+        .next_deadline()
+        .filter(|due| due.why == "http client probe")
+    {
+        probed.push(due.at.as_millis());
+        rig.tick(due.at.as_millis());
+    }
+    assert_eq!(probed, [7, 7 + 14, 7 + 14 + 28]);
+    assert!(rig.sent().ends_with(&"00000003\r\n:\n\n\r\n".repeat(3)));
+}
+
 /// However much a client sends ahead, little of it is looked at, and all of it in time.
 #[test]
 fn a_flood_of_requests_is_read_as_it_is_answered() {
