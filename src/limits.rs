@@ -245,6 +245,8 @@ limits! {
     sse_replay_events_max, "sse_replay_events_max": usize = 256, "events";
     /// Bytes of these events; a longer event is not kept at all.
     sse_replay_bytes_max, "sse_replay_bytes_max": usize = MIB, "bytes";
+    /// Bytes of these events in all sessions; the session that was longest without a new one loses its own first.
+    sse_replay_total_bytes_max, "sse_replay_total_bytes_max": usize = 64 * MIB, "bytes";
     /// Comments on a silent event stream, so that no proxy takes it for dead. As rmcp.
     sse_keepalive_interval, "sse_keepalive_interval_ms": Duration = Duration::from_secs(15), "ms";
     /// How long a request may stay unanswered before its event stream begins; a faster answer is plain JSON.
@@ -347,6 +349,7 @@ const _: () = {
     assert!(d.out_low_bytes < d.out_high_bytes);
     assert!(d.id_bytes_max < d.message_bytes_max);
     assert!(d.gateway_hello_bytes_max <= d.gateway_message_bytes_max);
+    assert!(d.sse_replay_bytes_max <= d.sse_replay_total_bytes_max);
     assert!(d.reconnect_first_interval.as_millis() <= d.reconnect_most_interval.as_millis());
     assert!(
         d.gateway_ready_timeout.as_millis() < 5_000,
@@ -384,6 +387,10 @@ impl Limits {
         rule(
             self.gateway_hello_bytes_max <= self.gateway_message_bytes_max,
             "gateway_hello_bytes_max must not exceed gateway_message_bytes_max",
+        )?;
+        rule(
+            self.sse_replay_bytes_max <= self.sse_replay_total_bytes_max,
+            "sse_replay_bytes_max must not exceed sse_replay_total_bytes_max",
         )?;
         rule(
             self.reconnect_first_interval <= self.reconnect_most_interval,

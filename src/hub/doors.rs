@@ -250,8 +250,11 @@ impl Hub {
                     Subject::Downstream,
                     format!(
                         "a client came back for its stream, but {events} events are kept no more: \
-                         sse_replay_events_max is {}, sse_replay_bytes_max {}",
-                        self.limits.sse_replay_events_max, self.limits.sse_replay_bytes_max
+                         sse_replay_events_max is {}, sse_replay_bytes_max {}, \
+                         sse_replay_total_bytes_max {}",
+                        self.limits.sse_replay_events_max,
+                        self.limits.sse_replay_bytes_max,
+                        self.limits.sse_replay_total_bytes_max
                     ),
                 )),
                 Work::OpenLegacy {

@@ -21,7 +21,9 @@
 //! The standalone stream never finishes. At most `streams_per_session_max` others exist; the oldest
 //! waiting one makes room for a new one. Events are kept after they were sent, because nobody knows what
 //! arrived; the oldest event of the session goes first when a bound is reached. One longer than
-//! `sse_replay_bytes_max` is not kept, and pushes no other out.
+//! `sse_replay_bytes_max` is not kept, and pushes no other out. All sessions together keep
+//! `sse_replay_total_bytes_max`; past it the session that has longest recorded nothing loses its oldest
+//! events, for its client is the least likely to come back.
 //!
 //! Source: Spec 2025-11-25 basic/transports#session-management, #resumability-and-redelivery.
 //! Never: reads a clock, knows a connection, looks into a payload.
@@ -36,7 +38,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::clock::{Deadline, Now};
+use crate::clock::{Deadline, Now, Uptime};
 use crate::crypto::hex;
 use crate::entropy::Entropy;
 use crate::ids::PeerId;
@@ -203,6 +205,8 @@ struct Session {
     streams: Vec<Stream>,
     next_stream: StreamId,
     log: ReplayLog,
+    /// What of the log is in the sum of all sessions.
+    counted: usize,
     dropped: u64,
 }
 
@@ -325,7 +329,12 @@ pub(in crate::hub::http) struct Sessions {
     by_id: BTreeMap<u128, u32>,
     by_peer: BTreeMap<PeerId, u32>,
     idle: IdleOrder,
+    /// Sessions that keep events, by their latest one.
+    recorded: IdleOrder,
     spare: Spare,
+    /// Of the events of all sessions.
+    replay_bytes: usize,
+    replay_bytes_max: usize,
     sessions_max: usize,
     streams_max: usize,
     idle_ttl: Duration,
@@ -342,13 +351,20 @@ impl Sessions {
             by_id: BTreeMap::new(),
             by_peer: BTreeMap::new(),
             idle: IdleOrder::new(),
+            recorded: IdleOrder::new(),
             spare: Spare::new(),
+            replay_bytes: 0,
+            replay_bytes_max: limits.sse_replay_total_bytes_max,
             sessions_max: limits.sessions_max,
             streams_max: limits.streams_per_session_max,
             idle_ttl: limits.session_idle_ttl,
             bounds: Bounds {
                 events_max: limits.sse_replay_events_max,
-                bytes_max: limits.sse_replay_bytes_max,
+                bytes_max: if limits.sse_replay_bytes_max < limits.sse_replay_total_bytes_max {
+                    limits.sse_replay_bytes_max
+                } else {
+                    limits.sse_replay_total_bytes_max
+                },
             },
         }
     }
@@ -401,6 +417,7 @@ impl Sessions {
             streams: vec![Stream::new(StreamId::STANDALONE, None)],
             next_stream: StreamId(1),
             log: ReplayLog::default(),
+            counted: 0,
             dropped: 0,
         };
         let slot = self.store(session);
@@ -467,6 +484,8 @@ impl Sessions {
         let session = self.slots.get_mut(index(slot))?.take()?;
         self.by_id.remove(&session.id);
         self.idle.remove(slot);
+        self.recorded.remove(slot);
+        self.replay_bytes -= session.counted;
         self.unused.push(slot);
         Some(session.ended(&mut self.spare))
     }
@@ -515,7 +534,35 @@ impl Sessions {
         let id = std::mem::replace(&mut session.next_stream, StreamId(next));
         session.streams.push(Stream::new(id, Some(carrier)));
         self.idle.remove(slot);
+        self.count(slot);
         Ok(id)
+    }
+
+    /// Brings the sum of all events up to date after those of one session may have changed.
+    fn count(&mut self, slot: u32) {
+        let Some(Some(session)) = self.slots.get_mut(index(slot)) else {
+            return;
+        };
+        let before = std::mem::replace(&mut session.counted, session.log.bytes());
+        self.replay_bytes = self.replay_bytes - before + session.counted;
+        if session.log.is_empty() {
+            self.recorded.remove(slot);
+        }
+    }
+
+    /// Drops events until all sessions together keep no more than they may.
+    fn keep_to_the_sum(&mut self) {
+        while self.replay_bytes > self.replay_bytes_max {
+            let Some((slot, _)) = self.recorded.longest() else {
+                return;
+            };
+            if let Some(Some(session)) = self.slots.get_mut(index(slot)) {
+                if let Some(oldest) = session.log.drop_oldest(&mut self.spare) {
+                    session.note_dropped(oldest);
+                }
+            }
+            self.count(slot);
+        }
     }
 
     fn parts(&mut self, peer: PeerId) -> Option<(&mut Session, u32, &mut Spare)> {
@@ -584,6 +631,7 @@ impl Sessions {
         if was_busy && !session.is_busy() {
             self.idle.push(slot, now.up);
         }
+        self.count(slot);
     }
 
     /// Nothing will come after the last event: the request is answered, or nobody wants the answer. The
@@ -595,6 +643,7 @@ impl Sessions {
         if stream == StreamId::STANDALONE {
             return;
         }
+        // Only a stream that keeps nothing can be forgotten here: the sum stays.
         if let Some(of) = session.stream_mut(stream) {
             of.finished = true;
             session.forget_if_empty(stream, spare);
@@ -610,8 +659,15 @@ impl Sessions {
         payload: &[u8],
     ) -> Option<EventId> {
         let bounds = self.bounds;
-        let (session, _, spare) = self.parts(peer)?;
-        session.record(stream, payload, bounds, spare)
+        let (session, slot, spare) = self.parts(peer)?;
+        let id = session.record(stream, payload, bounds, spare);
+        if id.is_some() {
+            // The order is all that counts; equal times keep it.
+            self.recorded.push(slot, Uptime::ZERO);
+        }
+        self.count(slot);
+        self.keep_to_the_sum();
+        id
     }
 
     /// What a client missed that shows `Last-Event-ID`: the later events of the same stream, which the

@@ -1,4 +1,4 @@
-//! Which session has been idle longest.
+//! Which session has been idle longest, or has longest recorded no event.
 //!
 //! Every session has the same time to live, so the order in which they were touched is the order in
 //! which they end: a doubly linked list through an array of slots. Each operation costs the same at any

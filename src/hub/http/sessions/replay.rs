@@ -130,6 +130,15 @@ pub(super) struct Bounds {
 const ROOM_KEPT: usize = 8;
 
 impl ReplayLog {
+    /// Length of all payloads together.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// Whether a payload of this length is kept at all.
     pub(super) const fn admits(length: usize, bounds: Bounds) -> bool {
         length <= bounds.bytes_max && bounds.events_max > 0

@@ -51,6 +51,68 @@ fn after(sessions: &Sessions, id: &str) -> Option<Vec<String>> {
     replayed(sessions.replay_after(PEER, id))
 }
 
+/// What the sessions of these peers keep of their standalone streams.
+fn kept(sessions: &Sessions, peers: &[u32]) -> Vec<String> {
+    let all = |peer: &u32| {
+        let replay = sessions.replay_after(PeerId(*peer), "0-0");
+        replayed(replay).unwrap_or_default().join(" ")
+    };
+    peers.iter().map(all).collect()
+}
+
+#[test]
+fn sse_replay_total_bytes_max() {
+    let limits = Limits {
+        sse_replay_total_bytes_max: 30,
+        ..small()
+    };
+    let mut dice = Seeded::new(9);
+    let mut sessions = Sessions::new(&limits);
+    let mut ids = Vec::new();
+    for peer in 1..=3 {
+        ids.push(
+            sessions
+                .open(at(0), PeerId(peer), ALICE, &mut dice)
+                .expect("room"),
+        );
+    }
+    let record = |sessions: &mut Sessions, peer, payload: &str| {
+        sessions
+            .record(PeerId(peer), GET, payload.as_bytes())
+            .expect("open");
+    };
+    record(&mut sessions, 1, "aaaaaaaaaa");
+    record(&mut sessions, 2, "bbbbbbbbbb");
+    record(&mut sessions, 3, "cccccccccc");
+    let all = ["0-1 aaaaaaaaaa", "0-1 bbbbbbbbbb", "0-1 cccccccccc"];
+    assert_eq!(kept(&sessions, &[1, 2, 3]), all, "30 bytes are allowed");
+    // The first session has just had something new: the second one is the longest without.
+    record(&mut sessions, 1, "A");
+    assert_eq!(
+        kept(&sessions, &[1, 2, 3]),
+        ["0-1 aaaaaaaaaa 0-2 A", "", "0-1 cccccccccc"]
+    );
+    assert_eq!(sessions.replay_bytes, 21);
+    assert_eq!(sessions.take_dropped(PeerId(2)), 1, "it is told");
+    // What is long pushes several out, its own session's last.
+    record(&mut sessions, 2, &"B".repeat(20));
+    let now = [
+        "0-2 A".to_owned(),
+        format!("0-2 {}", "B".repeat(20)),
+        String::new(),
+    ];
+    assert_eq!(kept(&sessions, &[1, 2, 3]), now);
+    // Whoever ends takes its events along.
+    sessions.close(ids[1].as_str(), ALICE).expect("it is open");
+    assert_eq!(sessions.replay_bytes, 1);
+    sessions.close(ids[0].as_str(), ALICE).expect("it is open");
+    sessions.close(ids[2].as_str(), ALICE).expect("it is open");
+    assert_eq!(
+        (sessions.replay_bytes, sessions.recorded.longest()),
+        (0, None)
+    );
+}
+
 #[test]
 fn an_id_is_128_random_bits_in_one_spelling() {
     let (mut sessions, id) = opened(&small());

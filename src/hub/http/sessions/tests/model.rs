@@ -29,8 +29,13 @@ struct ModelSession {
     minted: u32,
     /// Stream, number, payload; oldest first.
     events: Vec<(u32, u64, Vec<u8>)>,
+    /// When the last of them was recorded, in events of all sessions.
+    recorded: u64,
     dropped: u64,
 }
+
+/// Bytes that all sessions together keep; each may keep 20.
+const TOTAL: usize = 45;
 
 impl ModelSession {
     fn busy(&self) -> bool {
@@ -99,9 +104,27 @@ impl ModelSession {
 struct Model {
     now: u64,
     sessions: Vec<ModelSession>,
+    /// Recorded so far.
+    events: u64,
 }
 
 impl Model {
+    fn bytes(&self) -> usize {
+        let events = self.sessions.iter().flat_map(|session| &session.events);
+        events.map(|(.., payload)| payload.len()).sum()
+    }
+
+    fn keep_to_the_sum(&mut self) {
+        while self.bytes() > TOTAL {
+            let sessions = self.sessions.iter_mut();
+            let keeping = sessions.filter(|session| !session.events.is_empty());
+            let longest = keeping.min_by_key(|session| session.recorded);
+            let longest = longest.expect("someone keeps them");
+            longest.drop_event(0);
+            longest.clean_up();
+        }
+    }
+
     fn of(&mut self, peer: u32) -> Option<&mut ModelSession> {
         self.sessions
             .iter_mut()
@@ -179,6 +202,7 @@ fn same_events(ours: Option<Replay<'_>>) -> Option<(u64, bool, Vec<String>)> {
 /// Everything that can be seen from outside, without changing it.
 fn compare(sessions: &Sessions, model: &mut Model) {
     assert_eq!(sessions.len(), model.sessions.len());
+    assert_eq!(sessions.replay_bytes, model.bytes());
     let deadline = sessions.next_deadline().map(|due| due.at.as_millis());
     assert_eq!(deadline, model.deadline());
     for peer in 0..PEERS as u32 {
@@ -208,7 +232,10 @@ fn compare(sessions: &Sessions, model: &mut Model) {
 fn run(seed: u64, trace: &mut String) {
     let mut dice = Seeded::new(seed);
     let mut entropy = Seeded::new(!seed);
-    let mut sessions = Sessions::new(&small());
+    let mut sessions = Sessions::new(&Limits {
+        sse_replay_total_bytes_max: TOTAL,
+        ..small()
+    });
     let mut model = Model::default();
     let mut ids: Vec<String> = vec!["0".repeat(32)];
     for step in 0..150 {
@@ -246,6 +273,7 @@ fn run(seed: u64, trace: &mut String) {
                         streams: vec![ModelStream::default()],
                         minted: 0,
                         events: Vec::new(),
+                        recorded: 0,
                         dropped: 0,
                     });
                 }
@@ -310,6 +338,12 @@ fn run(seed: u64, trace: &mut String) {
                 let payload = vec![b'x'; usize::try_from(dice.below(23)).expect("small")];
                 let ours = sessions.record(PeerId(peer), StreamId(stream), &payload);
                 let theirs = model.of(peer).and_then(|of| of.record(stream, &payload));
+                if theirs.is_some() {
+                    model.events += 1;
+                    let events = model.events;
+                    model.of(peer).expect("it recorded").recorded = events;
+                }
+                model.keep_to_the_sum();
                 assert_eq!(ours.map(|id| id.to_string()), theirs);
             }
             12 => {
