@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::due::DueQueue;
 use super::refusals;
 use super::sessions::{Carrier, EventId, McpSessionId, Parting, Sessions, StreamId};
 use super::sink::HttpSink;
@@ -137,10 +138,10 @@ pub(in crate::hub) struct HttpFront {
     pub(super) dirty: Vec<WireId>,
     pub(super) work: VecDeque<Work>,
     timers: BTreeSet<(Uptime, WireId)>,
-    /// When each unanswered exchange starts to stream; equal waits end in order.
-    starts: VecDeque<(Uptime, ExchangeRef)>,
-    /// When each stream gets its next comment, likewise.
-    keepalives: VecDeque<(Uptime, ExchangeRef)>,
+    /// When each unanswered exchange starts to stream.
+    starts: DueQueue,
+    /// When each stream gets its next comment.
+    keepalives: DueQueue,
     /// Where messages go that nobody gets, or that are copied first.
     pub(super) scratch: Vec<u8>,
 }
@@ -179,8 +180,8 @@ impl HttpFront {
             dirty: Vec::new(),
             work: VecDeque::new(),
             timers: BTreeSet::new(),
-            starts: VecDeque::new(),
-            keepalives: VecDeque::new(),
+            starts: DueQueue::default(),
+            keepalives: DueQueue::default(),
             scratch: Vec::new(),
         }
     }
@@ -275,18 +276,14 @@ impl HttpFront {
                 self.drain(now, wire);
             }
         }
-        while let Some((_, exchange)) = pop_due(&mut self.starts, now) {
+        while let Some(exchange) = self.starts.pop(now) {
             self.start_if_waiting(now, exchange);
         }
-        while let Some((_, exchange)) = pop_due(&mut self.keepalives, now) {
-            let alive = self
-                .exchanges
-                .get(&exchange)
-                .is_some_and(|open| open.sse && !open.gone);
+        while let Some(exchange) = self.keepalives.pop(now) {
+            let alive = self.exchanges.get(&exchange).is_some_and(Exchange::streams);
             if let (true, Some(connection)) = (alive, self.connections.get_mut(&exchange.wire)) {
                 connection.http.sse_comment(now, exchange.id, b"keep-alive");
-                let next = now.after(self.limits.sse_keepalive_interval);
-                self.keepalives.push_back((next, exchange));
+                self.keep_alive(now, exchange);
                 self.touch(exchange.wire);
             }
         }
@@ -302,12 +299,12 @@ impl HttpFront {
             .map(|(at, _)| Deadline::new(*at, "connection"));
         let start = self
             .starts
-            .front()
-            .map(|(at, _)| Deadline::new(*at, "stream start"));
+            .next()
+            .map(|at| Deadline::new(at, "stream start"));
         let alive = self
             .keepalives
-            .front()
-            .map(|(at, _)| Deadline::new(*at, "stream keep-alive"));
+            .next()
+            .map(|at| Deadline::new(at, "stream keep-alive"));
         [timer, start, alive, self.sessions.next_deadline()]
             .into_iter()
             .fold(None, Deadline::earlier)
@@ -402,14 +399,20 @@ impl HttpFront {
 
     /// Streams begin late: only a request that is still unanswered after a while gets one by itself.
     pub(super) fn wait_for_start(&mut self, now: Now, exchange: ExchangeRef) {
-        self.starts
-            .push_back((now.after(self.limits.stream_start_interval), exchange));
+        let at = now.after(self.limits.stream_start_interval);
+        let Self {
+            starts, exchanges, ..
+        } = self;
+        let waits = |of| exchanges.get(&of).is_some_and(Exchange::may_start);
+        starts.push(at, exchange, exchanges.len(), waits);
     }
 
     fn start_if_waiting(&mut self, now: Now, exchange: ExchangeRef) {
-        let waits =
-            |open: &Exchange| !open.sse && !open.gone && !open.open.is_empty() && open.accepts.sse;
-        if self.exchanges.get(&exchange).is_some_and(waits) {
+        if self
+            .exchanges
+            .get(&exchange)
+            .is_some_and(Exchange::may_start)
+        {
             self.start_stream(now, exchange);
         }
     }
@@ -453,7 +456,13 @@ impl HttpFront {
 
     pub(super) fn keep_alive(&mut self, now: Now, exchange: ExchangeRef) {
         let next = now.after(self.limits.sse_keepalive_interval);
-        self.keepalives.push_back((next, exchange));
+        let Self {
+            keepalives,
+            exchanges,
+            ..
+        } = self;
+        let streams = |of| exchanges.get(&of).is_some_and(Exchange::streams);
+        keepalives.push(next, exchange, exchanges.len(), streams);
     }
 
     /// Everything that a connection has to say.
@@ -648,9 +657,14 @@ impl Exchange {
             announces: None,
         }
     }
-}
 
-fn pop_due(queue: &mut VecDeque<(Uptime, ExchangeRef)>, now: Now) -> Option<(Uptime, ExchangeRef)> {
-    queue.front().filter(|(at, _)| *at <= now.up)?;
-    queue.pop_front()
+    /// Whether its answer may still become a stream by itself.
+    fn may_start(&self) -> bool {
+        !self.sse && !self.gone && !self.open.is_empty() && self.accepts.sse
+    }
+
+    /// Whether someone listens to its stream.
+    const fn streams(&self) -> bool {
+        self.sse && !self.gone
+    }
 }
