@@ -471,7 +471,7 @@ pub enum LocalOutput {
 /// The answer to a call, in the words of [`Answer`](crate::protocol::server::Answer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalAnswer {
-    /// A result: a raw object without `resultType`.
+    /// A result: a raw object; `resultType` is added where the client's revision has it.
     Result(String),
     /// A result of this type, for the stateless era: `input_required`, `task`, or `complete` with members
     /// that only this era has.

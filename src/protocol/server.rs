@@ -27,6 +27,7 @@
 mod batch;
 mod modern;
 mod outgoing;
+mod own;
 #[cfg(test)]
 mod tests;
 
@@ -166,7 +167,8 @@ pub struct ServerRequest {
 /// An answer to a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<'a> {
-    /// A result: a raw JSON object without `resultType` and `_meta`; the peer adds what a revision needs.
+    /// A result: a raw JSON object. The peer adds what a revision needs: `resultType`, what a list says of its
+    /// life, our member of `_meta`. A result that says these itself keeps its own.
     Result(&'a str),
     /// The same for a list, which modern clients may keep for a while.
     List(&'a str),

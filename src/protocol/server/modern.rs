@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use super::own::{Own, around, place_of};
 use super::{Changing, Facts, Listening, Open, RequestKey, Served, ServerPeer};
 use crate::codec::json_text::{append_string, write_string};
 use crate::codec::jsonrpc::{self, RequestId, append_raw};
@@ -180,7 +181,8 @@ impl ServerPeer {
             .map(|open| open.key)
     }
 
-    /// Writes a result with what the era adds, in place: the payload is copied once.
+    /// Writes a result with what the era adds, in place: the payload is copied once. What the result says
+    /// itself of that stays, and its own `_meta` gets our member beside its own.
     pub(super) fn emit_modern(
         &self,
         lane: Lane,
@@ -190,32 +192,67 @@ impl ServerPeer {
         ttl_ms: Option<u64>,
         sink: &mut dyn MessageSink,
     ) {
-        let inner = result.trim();
-        let inner = inner
+        let own = Own::of(result);
+        let trimmed = result.trim();
+        let inner = trimmed
             .strip_prefix('{')
             .and_then(|rest| rest.strip_suffix('}'));
         let inner = inner.unwrap_or("").trim();
         let out = sink.begin(lane);
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
         out.extend_from_slice(id.as_bytes());
-        out.extend_from_slice(br#","result":{"resultType":"#);
-        append_string(out, result_type);
-        out.push(b',');
+        out.extend_from_slice(br#","result":{"#);
+        let mut between = "";
+        if !own.result_type {
+            out.extend_from_slice(br#""resultType":"#);
+            append_string(out, result_type);
+            between = ",";
+        }
         if !inner.is_empty() {
-            append_raw(out, inner);
+            out.extend_from_slice(between.as_bytes());
+            self.append_inner(out, inner, own.meta);
+            between = ",";
+        }
+        if let (Some(ttl_ms), false) = (ttl_ms, own.ttl) {
+            out.extend_from_slice(format!(r#"{between}"ttlMs":{ttl_ms}"#).as_bytes());
+            between = ",";
+        }
+        if ttl_ms.is_some() && !own.scope {
+            out.extend_from_slice(between.as_bytes());
+            out.extend_from_slice(br#""cacheScope":"private""#);
+            between = ",";
+        }
+        if own.meta.is_none() {
+            out.extend_from_slice(between.as_bytes());
+            out.extend_from_slice(br#""_meta":{"#);
+            self.append_server_info(out);
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"}}");
+        sink.commit();
+    }
+
+    /// The members of a result, with ours in its `_meta`, where it has one.
+    fn append_inner(&self, out: &mut Vec<u8>, inner: &str, meta: Option<&str>) {
+        let added = meta.and_then(|meta| Some((place_of(inner, meta)?, around(meta)?)));
+        let Some(((begin, end), (before, behind))) = added else {
+            return append_raw(out, inner);
+        };
+        append_raw(out, &inner[..begin]);
+        append_raw(out, before);
+        if !before[1..].trim_ascii().is_empty() {
             out.push(b',');
         }
-        if let Some(ttl_ms) = ttl_ms {
-            out.extend_from_slice(
-                format!(r#""ttlMs":{ttl_ms},"cacheScope":"private","#).as_bytes(),
-            );
-        }
-        out.extend_from_slice(br#""_meta":{""#);
+        self.append_server_info(out);
+        append_raw(out, behind);
+        append_raw(out, &inner[end..]);
+    }
+
+    fn append_server_info(&self, out: &mut Vec<u8>) {
+        out.push(b'"');
         out.extend_from_slice(META_SERVER_INFO.as_bytes());
         out.extend_from_slice(br#"":"#);
         out.extend_from_slice(self.config.server_info.as_bytes());
-        out.extend_from_slice(b"}}}");
-        sink.commit();
     }
 }
 

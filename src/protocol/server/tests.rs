@@ -498,3 +498,87 @@ fn limits_hold_at_their_edge() {
         "room again"
     );
 }
+
+/// The answer to a modern `tools/call` (or a read, which may be kept), without the frame around its result.
+fn modern_result(result: &str, list: bool) -> String {
+    let mut bench = Bench::new();
+    bench.say(r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#);
+    let key = bench.request().key;
+    let answer = if list {
+        Answer::List(result)
+    } else {
+        Answer::Result(result)
+    };
+    bench.peer.respond(key, answer, &mut bench.sink);
+    let line = bench.sink.lines.pop().expect("an answer");
+    let value: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
+    assert_eq!(value["id"], 2);
+    let frame = r#"{"jsonrpc":"2.0","id":2,"result":"#;
+    let inner = line
+        .strip_prefix(frame)
+        .and_then(|rest| rest.strip_suffix('}'));
+    inner.expect("the frame").to_owned()
+}
+
+#[test]
+fn what_a_result_says_itself_stays_byte_for_byte() {
+    let info = r#""io.modelcontextprotocol/serverInfo":{"name":"t","version":"1"}"#;
+    let ours = format!(r#""_meta":{{{info}}}"#);
+    let rows = [
+        ("{}".to_owned(), format!(r#"{{"resultType":"complete",{ours}}}"#)),
+        (
+            r#"{"resultType":"odd"}"#.to_owned(),
+            format!(r#"{{"resultType":"odd",{ours}}}"#),
+        ),
+        (
+            r#"{ "a" : 1.0 , "_meta" : { "x": 1e2 } , "b":"é\u00e9" }"#.to_owned(),
+            format!(r#"{{"resultType":"complete","a" : 1.0 , "_meta" : {{ "x": 1e2 ,{info}}} , "b":"é\u00e9"}}"#),
+        ),
+        (
+            r#"{"_meta":{},"a":[{"_meta":{"in":1},"resultType":2}]}"#.to_owned(),
+            format!(r#"{{"resultType":"complete","_meta":{{{info}}},"a":[{{"_meta":{{"in":1}},"resultType":2}}]}}"#),
+        ),
+        (
+            r#"{"a":{"_meta":{"in":1}}}"#.to_owned(),
+            format!(r#"{{"resultType":"complete","a":{{"_meta":{{"in":1}}}},{ours}}}"#),
+        ),
+        // Spelled with escapes, it is the same member.
+        (
+            r#"{"\u005fmeta":{"x":1},"result\u0054ype":"odd"}"#.to_owned(),
+            format!(r#"{{"\u005fmeta":{{"x":1,{info}}},"result\u0054ype":"odd"}}"#),
+        ),
+        // Whose server it is, is said.
+        (
+            r#"{"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"up"}}}"#.to_owned(),
+            r#"{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"up"}}}"#.to_owned(),
+        ),
+        // What is no object cannot be kept: clients would refuse the whole.
+        (
+            r#"{"_meta":null,"a":1}"#.to_owned(),
+            format!(r#"{{"resultType":"complete","_meta":{{{info}}},"a":1}}"#),
+        ),
+    ];
+    for (result, expected) in rows {
+        assert_eq!(modern_result(&result, false), expected);
+    }
+}
+
+#[test]
+fn what_a_list_says_itself_of_its_life_stays() {
+    let ours = r#""_meta":{"io.modelcontextprotocol/serverInfo":{"name":"t","version":"1"}}"#;
+    for (own, all) in [
+        ("", r#""ttlMs":1000,"cacheScope":"private""#),
+        (r#""ttlMs":5"#, r#""ttlMs":5,"cacheScope":"private""#),
+        (
+            r#""cacheScope":"public""#,
+            r#""cacheScope":"public","ttlMs":1000"#,
+        ),
+        (
+            r#""ttlMs":0,"cacheScope":"public""#,
+            r#""ttlMs":0,"cacheScope":"public""#,
+        ),
+    ] {
+        let expected = format!(r#"{{"resultType":"complete",{all},{ours}}}"#);
+        assert_eq!(modern_result(&format!("{{{own}}}"), true), expected);
+    }
+}
