@@ -154,7 +154,7 @@ limits! {
     finishing_max, "finishing_max": usize = 256, "connections";
     /// How long what was asked may take to be answered after a client has ended its input; then it gets errors.
     input_ended_timeout, "input_ended_timeout_ms": Duration = Duration::from_secs(10), "ms";
-    /// How long answers may take to leave after a signal, or after all work is over.
+    /// How long answers may take to leave after a signal, or after all work is over. What the Gateway was asked it may answer for three quarters of it.
     shutdown_timeout, "shutdown_timeout_ms": Duration = Duration::from_secs(2), "ms";
 
     /// Events kept for polling; the oldest goes first and its loss is shown. As OpenClaw.

@@ -435,13 +435,22 @@ impl Bridge {
         }
     }
 
+    /// The end has begun: waiting calls are answered `timeout`, calls that have not been sent to the Gateway
+    /// with an error that says `why`. Those that have been go on until [`Bridge::close`].
+    pub fn wind_down(&mut self, why: &str) {
+        for done in self.waiters.close() {
+            self.answer(done.call, event_result(None, done.dropped));
+        }
+        for (call, text) in self.steps.close_held(why) {
+            self.answer(call, ToolResult::error(&text));
+        }
+    }
+
     /// Ends the bridge: waiting calls are answered `timeout`, calls that need the Gateway with an error that
     /// says `why`, later ones are refused.
     pub fn close(&mut self, why: &str) {
         self.link = Link::Closed;
-        for done in self.waiters.close() {
-            self.answer(done.call, event_result(None, done.dropped));
-        }
+        self.wind_down(why);
         for (call, text) in self.steps.close(why) {
             self.answer(call, ToolResult::error(&text));
         }

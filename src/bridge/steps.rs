@@ -472,10 +472,15 @@ impl Steps {
         before != self.held.len() + self.open.len()
     }
 
+    /// Takes out the held calls, each with the text of its error.
+    pub(super) fn close_held(&mut self, why: &str) -> Vec<(CallId, String)> {
+        let held = std::mem::take(&mut self.held).into_iter();
+        held.map(|held| (held.call, why.to_owned())).collect()
+    }
+
     /// Takes out all calls, each with the text of its error: `why`, and what else is to be known.
     pub(super) fn close(&mut self, why: &str) -> Vec<(CallId, String)> {
-        let held = std::mem::take(&mut self.held);
-        let held = held.into_iter().map(|held| (held.call, why.to_owned()));
+        let mut all = self.close_held(why);
         let open = std::mem::take(&mut self.open)
             .into_values()
             .filter_map(|asker| match asker {
@@ -488,7 +493,8 @@ impl Steps {
                 }
                 Asker::Approvals { .. } => None,
             });
-        held.chain(open).collect()
+        all.extend(open);
+        all
     }
 
     /// When [`Steps::release_due`] has something to do.

@@ -1,5 +1,7 @@
 //! How work ends: a client that is done, a signal, a Gateway that will not have us.
 
+use std::time::Duration;
+
 use super::doors::LineClient;
 use super::http::HttpFront;
 use super::ledger::Place;
@@ -14,16 +16,23 @@ impl Hub {
     /// Begins the end: open calls are answered, nothing new is started.
     pub(super) fn end(&mut self, now: Now, outcome: Outcome) {
         if self.ending.is_some() {
+            if outcome == Outcome::Stopped {
+                self.wind_down(now, true);
+            }
             return;
         }
-        let why = match &outcome {
-            Outcome::Refused(refusal) => refusal.to_string(),
-            Outcome::ClientDone | Outcome::ClientFailed | Outcome::Stopped => {
-                "drawspan is shutting down".to_owned()
-            }
-        };
+        let why = why(&outcome);
+        let stopped = outcome == Outcome::Stopped;
         self.ending = Some((outcome, now.after(self.limits.shutdown_timeout)));
-        self.bridge.close(&why);
+        if stopped {
+            self.bridge.wind_down(&why);
+        } else {
+            self.bridge.close(&why);
+        }
+        // The rest of it is for the errors of those that get no answer: they have to leave, too.
+        let limit = u64::try_from(self.limits.shutdown_timeout.as_millis()).unwrap_or(u64::MAX);
+        let patience = Duration::from_millis(limit / 4 * 3 + limit % 4 * 3 / 4);
+        self.winding_down = Some(now.after(patience));
         for (call, mut run) in std::mem::take(&mut self.hooks) {
             run.abandon();
             while let Some(request) = run.poll_io() {
@@ -38,12 +47,27 @@ impl Hub {
         self.end_http_streams(now);
         self.http.begin_end(&mut self.io);
         self.sockets.begin_end(&mut self.io);
-        if let Some(gateway) = &mut self.gateway {
-            gateway.session.shutdown(now);
-        }
         if let Some(local) = &mut self.local {
             local.desk.close(now, &why);
         }
+    }
+
+    /// Lets go of the Gateway once it owes no answer any more, or its time is up, or `at_once`. Says whether
+    /// anything moved.
+    fn wind_down(&mut self, now: Now, at_once: bool) -> bool {
+        let (Some((outcome, _)), Some(until)) = (&self.ending, self.winding_down) else {
+            return false;
+        };
+        let owes = !self.ledger.at(Place::Bridge).is_empty();
+        if owes && !at_once && until > now.up {
+            return false;
+        }
+        self.winding_down = None;
+        self.bridge.close(&why(outcome));
+        if let Some(gateway) = &mut self.gateway {
+            gateway.session.shutdown(now);
+        }
+        true
     }
 
     /// A client that has ended its input waits for us to end: what has no answer by now gets an error. One
@@ -91,6 +115,9 @@ impl Hub {
     /// A client that has ended its input gets its last answers, and then the hub is done with it.
     /// Says whether anything moved.
     pub(super) fn finish_if_done(&mut self, now: Now) -> bool {
+        if self.wind_down(now, false) {
+            return true;
+        }
         let too_late = self.ending.as_ref().is_some_and(|(_, at)| *at <= now.up);
         let leaving: Vec<PeerId> = match self.ending {
             Some(_) => self.lines.keys().copied().collect(),
@@ -188,7 +215,10 @@ impl Hub {
         let ended = |id| self.lines.get(id).and_then(|client| client.leave_by);
         let leave_by = self.leaving.iter().filter_map(ended).min();
         let limit = match &self.ending {
-            Some((_, at)) if !self.finished => Some(*at),
+            Some((_, at)) if !self.finished => {
+                let calls = self.winding_down;
+                Some(calls.map_or(*at, |calls| calls.min(*at)))
+            }
             Some(_) | None => None,
         };
         let deadline = |why: &'static str| move |at: Uptime| Deadline::new(at, why);
@@ -196,5 +226,15 @@ impl Hub {
             leave_by.map(deadline("input has ended")),
             limit.map(deadline("shutdown limit")),
         )
+    }
+}
+
+/// What calls are told that the end cuts short.
+fn why(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Refused(refusal) => refusal.to_string(),
+        Outcome::ClientDone | Outcome::ClientFailed | Outcome::Stopped => {
+            "drawspan is shutting down".to_owned()
+        }
     }
 }

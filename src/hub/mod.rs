@@ -240,6 +240,8 @@ pub struct Hub {
     io: VecDeque<IoRequest>,
     events: VecDeque<HubEvent>,
     ending: Option<(Outcome, Uptime)>,
+    /// The end waits for what the Gateway was asked, until then.
+    winding_down: Option<Uptime>,
     finished: bool,
 }
 
@@ -305,6 +307,7 @@ impl Hub {
             io: VecDeque::new(),
             events: VecDeque::new(),
             ending: None,
+            winding_down: None,
             finished: false,
             limits,
         };
@@ -352,7 +355,8 @@ impl Hub {
     }
 
     /// Ends the work: open calls are answered, what is answered leaves, then [`HubEvent::Finished`] comes,
-    /// after `shutdown_timeout` at the latest.
+    /// after `shutdown_timeout` at the latest. What the Gateway was asked it may still answer for
+    /// three quarters of that; a second call of this waits for it no longer.
     pub fn shutdown(&mut self, now: Now) {
         self.end(now, Outcome::Stopped);
         self.settle(now);

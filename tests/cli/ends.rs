@@ -73,7 +73,7 @@ fn a_signal_ends_it_with_every_call_answered() {
 #[test]
 fn a_gateway_that_is_silent_does_not_hold_up_the_end() {
     let home = Home::new("silent-gateway");
-    home.write("drawspan.json", NO_LIMIT);
+    home.write("drawspan.json", r#"{"limits":{"shutdown_timeout_ms":200}}"#);
     let gateway = home.gateway();
     let mut serve = home.serve(&gateway);
     serve.meet();

@@ -673,7 +673,9 @@ impl<'t> Run<'t> {
                 self.ended_at = Some(now.up);
                 self.settle()?;
                 self.world.shut_down();
-                self.book.end(now.up);
+                // What the Gateway was asked it may answer for so long.
+                let patience = self.plan.limits.shutdown_timeout * 3 / 4;
+                self.book.end(now.after(patience));
             }
         }
         self.settle()
