@@ -109,6 +109,8 @@ fn attend(now: Now, hub: &mut Hub, work: &mut Work) -> Result<bool, Box<dyn Erro
                 HubEvent::ListenFailed { message } => return Err(message.into()),
                 HubEvent::Finished(Outcome::ClientFailed) => return Err("stdout failed".into()),
                 HubEvent::Finished(_) => return Ok(true),
+                // The tools ask for roots each time, and for nothing that takes long.
+                HubEvent::ClientNotification { .. } => {}
                 // Of a Gateway, of a person who decides about calls, and for the log.
                 HubEvent::GateAsked { .. }
                 | HubEvent::GatewayFrame { .. }

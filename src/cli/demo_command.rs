@@ -116,6 +116,7 @@ impl Stage {
                 | HubEvent::ListenFailed { .. }
                 | HubEvent::Local(_)
                 | HubEvent::LocalCancelled(_)
+                | HubEvent::ClientNotification { .. }
                 | HubEvent::StoreToken(_)
                 | HubEvent::ForgetToken => {}
             }

@@ -221,7 +221,8 @@ pub(super) fn attend(
             HubEvent::GateAsked { .. }
             | HubEvent::GatewayFrame { .. }
             | HubEvent::Local(_)
-            | HubEvent::LocalCancelled(_) => {}
+            | HubEvent::LocalCancelled(_)
+            | HubEvent::ClientNotification { .. } => {}
             HubEvent::ListenFailed { message } => {
                 return Err(Failure::new(Exit::Failed, message));
             }

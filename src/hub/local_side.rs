@@ -39,6 +39,7 @@ pub(super) struct LocalSide {
 /// What the hub knows of a request beside its method.
 #[derive(Debug)]
 pub(super) struct Facts {
+    pub(super) client: PeerId,
     pub(super) revision: Revision,
     pub(super) principal: String,
     pub(super) client_capabilities: Box<str>,
@@ -49,6 +50,7 @@ pub(super) struct Facts {
 impl Facts {
     fn borrowed(&self) -> CallFacts<'_> {
         CallFacts {
+            client: self.client,
             revision: self.revision,
             principal: &self.principal,
             client_capabilities: &self.client_capabilities,

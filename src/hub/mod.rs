@@ -163,6 +163,17 @@ pub enum HubEvent {
     Local(LocalRequest),
     /// Nobody wants the answer of this call any more.
     LocalCancelled(CallId),
+    /// A client told something that is no answer: `notifications/roots/list_changed`, progress of what it was
+    /// asked, or whatever else it calls so. What the protocol itself needs (`initialized`, `cancelled`) is seen
+    /// to and not told.
+    ClientNotification {
+        /// Which client, as in [`crate::local::Context::client`].
+        client: PeerId,
+        /// The method.
+        method: String,
+        /// `params`, a raw object from outside.
+        params: Option<Box<str>>,
+    },
     /// One line for the person who runs us.
     Diagnostic(Diagnostic),
     /// One frame crossed the Gateway wire; only with [`HubConfig::tap`].

@@ -21,6 +21,11 @@ impl Hub {
             ServerEvent::Notification { method, params } => {
                 self.bridge
                     .handle_notification(now, &method, params.as_deref());
+                self.events.push_back(HubEvent::ClientNotification {
+                    client: peer,
+                    method,
+                    params,
+                });
             }
             ServerEvent::Cancelled(key) => {
                 if let Some(call) = self.ledger.find(peer, key) {
@@ -105,6 +110,7 @@ impl Hub {
         };
         let principal = self.http.principal_of(peer).to_owned();
         Facts {
+            client: peer,
             revision,
             principal,
             client_capabilities,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::codec::json_text::write_string;
 use crate::codec::scan::Text;
-use crate::ids::CallId;
+use crate::ids::{CallId, PeerId};
 use crate::local::feature::{Feature, declares};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{LogLevel, ToolResult, member};
@@ -15,6 +15,8 @@ use crate::protocol::server::List;
 /// What the hub knows of a request beside its method. Borrowed: the desk copies what it keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFacts<'a> {
+    /// The client, as the hub numbers them.
+    pub client: PeerId,
     /// The revision whose rules apply.
     pub revision: Revision,
     /// Who asks, as the transport made sure of it; empty where it did not. Request states and tasks belong
@@ -134,6 +136,8 @@ impl LocalKind {
 /// The circumstances of a request.
 #[derive(Clone, Debug)]
 pub struct Context {
+    /// The client: the same one as of its notifications. Stateless clients with one principal are one.
+    pub client: PeerId,
     /// The revision whose rules apply. Seldom of interest: the desk knows what each one needs.
     pub revision: Revision,
     /// A raw object. Ask [`Context::offers`] first.

@@ -312,6 +312,7 @@ impl Local {
                 call,
                 kind,
                 context: Context {
+                    client: facts.client,
                     revision: facts.revision,
                     client_capabilities: facts.client_capabilities.into(),
                     wants_progress: facts.wants_progress,

@@ -4,6 +4,7 @@ use super::*;
 use crate::clock::Uptime;
 use crate::entropy::Seeded;
 use crate::gate::{Gate, Passage, Policy, ToolCall, Verdict};
+use crate::ids::PeerId;
 
 const MODERN: Revision = Revision::V2026_07_28;
 const LEGACY: Revision = Revision::V2025_11_25;
@@ -24,6 +25,7 @@ fn at(ms: u64) -> Now {
 
 fn facts(revision: Revision, params: Option<&str>) -> CallFacts<'_> {
     CallFacts {
+        client: PeerId(1),
         revision,
         principal: "ada",
         client_capabilities: ALL,

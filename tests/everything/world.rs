@@ -7,7 +7,7 @@ use std::time::Duration;
 use drawspan::clock::{Now, Uptime};
 use drawspan::entropy::Seeded;
 use drawspan::gate::{Gate, Passage, Policy, ToolCall};
-use drawspan::ids::CallId;
+use drawspan::ids::{CallId, PeerId};
 use drawspan::limits::Limits;
 use drawspan::link::Driven;
 use drawspan::local::{CallFacts, Local, LocalAnswer, LocalOutput};
@@ -220,6 +220,7 @@ impl World {
         self.calls.insert(call, request.key);
         let of_session = self.peer.client_capabilities().unwrap_or("{}");
         let facts = CallFacts {
+            client: PeerId(0),
             revision: request.revision,
             principal: "",
             client_capabilities: request.client_capabilities.as_deref().unwrap_or(of_session),

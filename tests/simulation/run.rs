@@ -378,6 +378,7 @@ impl<'t> Run<'t> {
             | HubEvent::ListenFailed { .. }
             | HubEvent::Local(_)
             | HubEvent::LocalCancelled(_)
+            | HubEvent::ClientNotification { .. }
             | HubEvent::Finished(_) => {}
         }
     }

@@ -635,6 +635,7 @@ impl World {
                 | HubEvent::ListenFailed { .. }
                 | HubEvent::Local(_)
                 | HubEvent::LocalCancelled(_)
+                | HubEvent::ClientNotification { .. }
                 | HubEvent::StoreToken(_)
                 | HubEvent::ForgetToken => {
                     self.hub_events.push_back(event);

@@ -255,6 +255,7 @@ impl Player {
             | HubEvent::ListenFailed { .. }
             | HubEvent::Local(_)
             | HubEvent::LocalCancelled(_)
+            | HubEvent::ClientNotification { .. }
             | HubEvent::Finished(_) => None,
         });
         let (at, kept) = found?;
@@ -282,7 +283,8 @@ impl Player {
             | HubEvent::GatewayFrame { .. }
             | HubEvent::ListenFailed { .. }
             | HubEvent::Local(_)
-            | HubEvent::LocalCancelled(_) => None,
+            | HubEvent::LocalCancelled(_)
+            | HubEvent::ClientNotification { .. } => None,
         });
         let (at, call, asked) = found?;
         self.world.hub_events.remove(at);

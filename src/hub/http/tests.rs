@@ -188,3 +188,25 @@ fn a_listen_stream_opened_during_the_end_is_ended_too() {
     assert_eq!(said.matches(result).count(), 1, "{said}");
     assert!(said.ends_with("0\r\n\r\n"), "{said}");
 }
+
+#[test]
+fn what_a_client_tells_names_the_client_of_its_calls() {
+    let mut world = World::new();
+    let wire = world.connect();
+    let session = world.open_session(wire);
+    let changed = r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#;
+    world.send(wire, "POST", &session, changed);
+    assert!(world.take(wire).starts_with("HTTP/1.1 202"));
+    world.send(wire, "POST", &session, CALL);
+    let mut told = Vec::new();
+    while let Some(event) = world.hub.poll_event() {
+        if let HubEvent::ClientNotification { client, method, .. } = event {
+            told.push((client, method));
+        } else if let HubEvent::Local(request) = event {
+            told.push((request.context.client, "call".to_owned()));
+        }
+    }
+    let methods: Vec<&str> = told.iter().map(|(_, method)| method.as_str()).collect();
+    assert_eq!(methods, ["notifications/roots/list_changed", "call"]);
+    assert_eq!(told[0].0, told[1].0);
+}

@@ -191,6 +191,45 @@ fn the_end_closes_the_door_first_and_the_clients_in_good_order() {
 }
 
 #[test]
+fn what_a_client_tells_reaches_the_program() {
+    let (mut hub, listener) = hub();
+    let (one, two) = (accept(&mut hub, listener), accept(&mut hub, listener));
+    let changed = r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#;
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1.0}}"#;
+    let ours = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    let lines = format!("{ours}\n{changed}\n{progress}\n");
+    tell(&mut hub, one, IoEvent::Bytes(lines.as_bytes()));
+    tell(
+        &mut hub,
+        two,
+        IoEvent::Bytes(format!("{changed}\n").as_bytes()),
+    );
+    let mut told = Vec::new();
+    while let Some(event) = hub.poll_event() {
+        let HubEvent::ClientNotification {
+            client,
+            method,
+            params,
+        } = event
+        else {
+            panic!("{event:?}");
+        };
+        told.push((client.0, method, params));
+    }
+    let list = "notifications/roots/list_changed".to_owned();
+    let raw = r#"{"progressToken":"t","progress":1.0}"#;
+    let progress = "notifications/progress".to_owned();
+    assert_eq!(
+        told,
+        [
+            (0, list.clone(), None),
+            (0, progress, Some(raw.into())),
+            (1, list, None)
+        ]
+    );
+}
+
+#[test]
 fn headers_of_tools_are_read_when_the_registry_may_have_changed() {
     let (mut hub, _) = hub();
     let headers = |hub: &Hub| {
