@@ -72,6 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 // The tool answers at once, and there is neither Gateway nor gate keeper.
                 HubEvent::Local(_)
                 | HubEvent::LocalCancelled(_)
+                | HubEvent::ClientNotification { .. }
                 | HubEvent::GateAsked { .. }
                 | HubEvent::GatewayFrame { .. }
                 | HubEvent::StoreToken(_)
