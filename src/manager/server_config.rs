@@ -91,8 +91,21 @@ pub struct HttpTransport {
     pub headers: Vec<(String, Secret<String>)>,
     /// TLS settings; used when the scheme is `https`.
     pub tls: TlsSpec,
+    /// `auth: oauth` and its settings.
+    pub oauth: Option<Box<OAuth>>,
     /// The HTTP proxy to go through, found in the environment and not excluded by `NO_PROXY`.
     pub proxy: Option<Proxy>,
+}
+
+/// How to sign in. OpenClaw: oauth.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OAuth {
+    /// The scope to ask for.
+    pub scope: Option<String>,
+    /// Where the browser comes back to.
+    pub redirect_url: Option<String>,
+    /// The document that describes us as a client.
+    pub client_metadata_url: Option<String>,
 }
 
 /// Which of the two HTTP transports.
