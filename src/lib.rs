@@ -40,8 +40,8 @@
 //! # Features
 //!
 //! `cli` (default): the command line, its configuration files and signals. `tls` (default): `wss://`.
-//! Without both the library stands on ten crates: serde, serde_json, mio, tungstenite, httparse, memchr,
-//! base64, log, ring and rustix.
+//! Without both the library stands on eleven crates: serde, serde_json, jsonschema, mio, tungstenite, httparse,
+//! memchr, base64, log, ring and rustix.
 #![forbid(unsafe_code)]
 
 pub mod backoff;

@@ -81,6 +81,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clap_complete", &["src/cli"]),
     ("env_logger", &["src/logging.rs"]),
     ("json5", &["src/config.rs"]),
+    ("jsonschema", &["src/protocol/schema"]),
 ];
 
 #[test]
@@ -303,7 +304,7 @@ fn sources() -> Vec<(String, String)> {
             .lines()
             .filter(|line| !line.trim_start().starts_with("//"))
             .collect();
-        if !path.ends_with("tests.rs") {
+        if !path.ends_with("tests.rs") && !path.contains("/tests/") {
             sources.push((path, code.join("\n")));
         }
     }

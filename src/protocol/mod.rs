@@ -5,6 +5,7 @@ pub mod client;
 pub mod error;
 pub mod message;
 pub mod revision;
+pub mod schema;
 pub mod server;
 
 use crate::protocol::error::ErrorCode;
