@@ -8,21 +8,49 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use support::Travel;
+use support::client_player::ClientPlayer;
 use support::player::Player;
 
 #[test]
 fn legacy_transcripts() {
-    replay_all("legacy");
+    replay_all("legacy", replay);
 }
 
 #[test]
 fn modern_transcripts() {
-    replay_all("modern");
+    replay_all("modern", replay);
 }
 
 #[test]
 fn gateway_transcripts() {
-    replay_all("gateway");
+    replay_all("gateway", replay);
+}
+
+#[test]
+fn client_transcripts() {
+    replay_all("client", replay_client);
+}
+
+#[test]
+fn a_client_transcript_can_fail() {
+    let head = r#"{"fixture":1,"title":"t","revision":"2026-07-28","source":"s","actors":["owner","server"],"settings":{"choice":"legacy"}}"#;
+    let asked = r#"{"at_ms":0,"expect":"server","message":"$any"}"#;
+    let failure = |steps: &[&str]| {
+        let text = [&[head], steps].concat().join("\n");
+        replay_client("made up", &text).expect_err("it must fail")
+    };
+    let left = failure(&[]);
+    assert!(left.contains("nobody expected"), "{left}");
+    let silent = failure(&[asked, asked]);
+    assert!(silent.contains("nothing came to server"), "{silent}");
+    let early = failure(&[r#"{"at_ms":0,"expect":"server","io":"nothing"}"#]);
+    assert!(early.contains("expected nothing"), "{early}");
+    let other = failure(&[asked, r#"{"at_ms":30000,"expect":"owner","io":"ready"}"#]);
+    assert!(other.contains("expected \"ready\""), "{other}");
+    let dialect = failure(&[r#"{"at_ms":0,"expect":"server","dialect":"x","message":"$any"}"#]);
+    assert!(dialect.contains("dialect: expected"), "{dialect}");
+    let misspelled = failure(&[r#"{"at_ms":0,"expect":"server","mesage":"$any"}"#]);
+    assert!(misspelled.contains("no member mesage"), "{misspelled}");
 }
 
 #[test]
@@ -62,7 +90,7 @@ fn a_transcript_can_fail() {
     }
 }
 
-fn replay_all(area: &str) {
+fn replay_all(area: &str, replay: fn(&str, &str) -> Result<(), String>) {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("protocol-fixtures")
         .join(area);
@@ -104,10 +132,35 @@ fn replay(name: &str, text: &str) -> Result<(), String> {
 }
 
 fn replay_once(name: &str, text: &str, travel: Travel) -> Result<(), String> {
-    let mut lines = text.lines().enumerate();
-    let head: Value = lines
+    let head = head(name, text)?;
+    let mut player =
+        Player::new(&head["settings"], travel).map_err(|why| format!("{name}:1: {why}"))?;
+    each_step(name, text, |line| player.line(line))?;
+    player
+        .finish()
+        .map_err(|why| format!("{name}: at the end: {why}"))
+}
+
+/// Plays one transcript against the client's side of a conversation.
+fn replay_client(name: &str, text: &str) -> Result<(), String> {
+    let head = head(name, text)?;
+    let play = || {
+        let mut player =
+            ClientPlayer::new(&head["settings"]).map_err(|why| format!("{name}:1: {why}"))?;
+        each_step(name, text, |line| player.line(line))?;
+        player
+            .finish()
+            .map_err(|why| format!("{name}: at the end: {why}"))
+    };
+    catch_unwind(play).unwrap_or_else(|_| Err(format!("{name}: panicked, see above")))
+}
+
+/// The first line of a transcript.
+fn head(name: &str, text: &str) -> Result<Value, String> {
+    let head: Value = text
+        .lines()
         .next()
-        .and_then(|(_, line)| serde_json::from_str(line).ok())
+        .and_then(|line| serde_json::from_str(line).ok())
         .ok_or_else(|| format!("{name}:1: no JSON"))?;
     for member in ["title", "revision", "source", "actors"] {
         if head.get(member).is_none() {
@@ -117,16 +170,19 @@ fn replay_once(name: &str, text: &str, travel: Travel) -> Result<(), String> {
     if head["fixture"] != 1 {
         return Err(format!("{name}:1: fixture must be 1"));
     }
-    let mut player =
-        Player::new(&head["settings"], travel).map_err(|why| format!("{name}:1: {why}"))?;
-    for (number, line) in lines {
-        player
-            .line(line)
-            .map_err(|why| format!("{name}:{}: {why}", number + 1))?;
+    Ok(head)
+}
+
+/// All other lines; an error says which.
+fn each_step(
+    name: &str,
+    text: &str,
+    mut step: impl FnMut(&str) -> Result<(), String>,
+) -> Result<(), String> {
+    for (number, line) in text.lines().enumerate().skip(1) {
+        step(line).map_err(|why| format!("{name}:{}: {why}", number + 1))?;
     }
-    player
-        .finish()
-        .map_err(|why| format!("{name}: at the end: {why}"))
+    Ok(())
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

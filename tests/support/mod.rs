@@ -7,6 +7,7 @@
     reason = "each test binary uses its own part of it"
 )]
 
+pub mod client_player;
 pub mod pattern;
 pub mod player;
 

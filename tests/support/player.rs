@@ -354,7 +354,8 @@ fn mode(value: &Value) -> Result<ChannelMode, String> {
     }
 }
 
-fn limits(value: &Value) -> Result<Limits, String> {
+/// Limits with the settings of a transcript.
+pub(super) fn limits(value: &Value) -> Result<Limits, String> {
     let mut limits = Limits::default();
     for (name, value) in value.as_object().ok_or("limits must be an object")? {
         let value = value.as_u64().ok_or("a limit must be an integer")?;
