@@ -10,6 +10,8 @@ mod opening;
 pub mod peer;
 mod pending;
 mod questions;
+#[cfg(test)]
+mod tests;
 
 use crate::ids::UpstreamRequestId;
 use crate::protocol::revision::Revision;

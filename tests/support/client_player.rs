@@ -347,20 +347,19 @@ fn shape(output: &PeerOutput) -> (&'static str, Option<u64>, Option<u64>, Option
 
 /// An error of the server as an object, anything else as words.
 fn call_words(fault: &CallFault) -> String {
-    match fault {
-        CallFault::Remote {
-            code,
-            message,
-            data,
-        } => {
-            let data = data.as_deref().unwrap_or("null");
-            format!(
-                r#"{{"code":{code},"message":{},"data":{data}}}"#,
-                json!(message)
-            )
-        }
-        other => Value::from(other.to_string()).to_string(),
-    }
+    let CallFault::Remote {
+        code,
+        message,
+        data,
+    } = fault
+    else {
+        return Value::from(fault.to_string()).to_string();
+    };
+    let data = data.as_deref().unwrap_or("null");
+    format!(
+        r#"{{"code":{code},"message":{},"data":{data}}}"#,
+        json!(message)
+    )
 }
 
 /// What a message is sent with, where the step says it.
@@ -407,10 +406,10 @@ fn end(told: &Value, reason: &str) -> Result<RequestEnd, String> {
     let status = told["status"].as_u64().ok_or("an end has a status")?;
     Ok(RequestEnd::Status(Box::new(StatusEnd {
         status: u16::try_from(status).map_err(|error| error.to_string())?,
-        body: match &told["body"] {
-            Value::Null => Vec::new(),
-            Value::String(text) => text.clone().into_bytes(),
-            body => body.to_string().into_bytes(),
+        body: match (told["body"].as_str(), &told["body"]) {
+            (Some(text), _) => text.as_bytes().to_vec(),
+            (None, Value::Null) => Vec::new(),
+            (None, body) => body.to_string().into_bytes(),
         },
         challenge: told["challenge"].as_str().map(str::to_owned),
         retry_after_ms: told["retry_after_ms"].as_u64(),
