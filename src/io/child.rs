@@ -38,6 +38,8 @@ pub(super) struct ChildProcess {
     pub(super) wire: Option<Key>,
     /// Its exit was told to the machine.
     pub(super) exit_told: bool,
+    /// Its exit has waited a turn for what was to be read first.
+    pub(super) exit_waited: bool,
     /// It was killed, with all it has started.
     killed: bool,
     /// The poll does not tell of it.
@@ -132,6 +134,7 @@ pub(super) fn spawn(key: Key, spec: &ChildSpec) -> Result<(ChildProcess, ChildPi
         label: label(spec),
         wire: Some(key),
         exit_told: false,
+        exit_waited: false,
         killed: false,
         unwatched: false,
     };
@@ -174,6 +177,7 @@ pub(super) fn spawn_guarded(
         label,
         wire: Some(key),
         exit_told: false,
+        exit_waited: false,
         killed: false,
         unwatched: false,
     };

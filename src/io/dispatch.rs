@@ -8,6 +8,14 @@ use super::{Alarm, EventLoop, FIRST_TOKEN, Key, LAST_READS_MAX, PARENT, SIGNALS,
 use crate::clock::Now;
 use crate::link::{Driven, ExitReport, IoEvent};
 
+/// When an exit is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Now,
+    /// In the next turn, which does not sleep.
+    Later,
+}
+
 impl EventLoop {
     /// Everything after the wait, in the order that the contract of [`Driven`] promises.
     pub(super) fn dispatch(&mut self, machines: &mut [&mut dyn Driven], now: Now) {
@@ -193,6 +201,7 @@ impl EventLoop {
     }
 
     fn report_exits(&mut self, machines: &mut [&mut dyn Driven], now: Now) {
+        let mut later = Vec::new();
         while let Some(number) = self.ended.pop() {
             while let Some(child) = self.children.get_mut(&number) {
                 let news = child.news();
@@ -209,8 +218,11 @@ impl EventLoop {
                     // Its wire was closed before it was there.
                     (Some(News::Started | News::Failed(_)), None) => {}
                     (Some(News::Exited(report)), Some(key)) => {
-                        if !child.exit_told {
-                            self.report_exit(machines, now, key, number, report);
+                        if child.exit_told {
+                            break;
+                        }
+                        if self.report_exit(machines, now, key, number, report) == Told::Later {
+                            later.push(number);
                         }
                         break;
                     }
@@ -218,8 +230,10 @@ impl EventLoop {
             }
             self.tick_child(now, number);
         }
+        self.ended.append(&mut later);
     }
 
+    /// Tells an exit, after what the child wrote before it.
     fn report_exit(
         &mut self,
         machines: &mut [&mut dyn Driven],
@@ -227,24 +241,33 @@ impl EventLoop {
         key: Key,
         number: usize,
         report: ExitReport,
-    ) {
+    ) -> Told {
         // Whatever it wrote is in the pipes by now and comes first, within the limit of a turn.
+        let mut waits = false;
         for side in [Side::Input, Side::Stderr] {
             let Some(wire) = self.wires.get_mut(&key) else {
                 break;
             };
-            if !*wire.queued(side) {
+            if *wire.queued(side) {
+                waits = true;
+            } else {
                 wire.look_again(side);
                 self.read(machines, now, key, side);
             }
         }
         let Some(child) = self.children.get_mut(&number) else {
-            return;
+            return Told::Now;
         };
+        // What stands in the ready list has its turn in the next one. Not more than once: whoever
+        // else has the pipe may write for ever.
+        if waits && !std::mem::replace(&mut child.exit_waited, true) {
+            return Told::Later;
+        }
         child.exit_told = true;
         if child.wire == Some(key) {
             self.hear(machines, now, key, IoEvent::Exited(report));
         }
+        Told::Now
     }
 
     fn ring_deadlines(&mut self, machines: &mut [&mut dyn Driven], now: Now) {

@@ -385,7 +385,7 @@ impl EventLoop {
     /// How long to wait, and what for.
     fn sleep(&self, machines: &[&mut dyn Driven]) -> (Option<Duration>, &'static str) {
         let lists = self.ready.len() + self.dirty.len() + self.notices.len();
-        let lists = lists + self.finishing_ready.len();
+        let lists = lists + self.finishing_ready.len() + self.ended.len();
         if lists > 0 || self.told_early || self.stdin_is_over() {
             return (Some(Duration::ZERO), "unfinished work");
         }

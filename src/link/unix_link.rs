@@ -217,7 +217,10 @@ mod tests {
                     format!("{} ", String::from_utf8_lossy(&bytes))
                 }
                 UpstreamEvent::Closed(why) => format!("[{why}] "),
-                other => format!("{other:?} "),
+                UpstreamEvent::Unreadable { why, .. } => format!("({why}) "),
+                UpstreamEvent::RequestEnded { .. }
+                | UpstreamEvent::Resuming { .. }
+                | UpstreamEvent::Ending(_) => "?".to_owned(),
             });
         }
         while let Some(request) = link.poll_io() {

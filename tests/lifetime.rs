@@ -1,0 +1,33 @@
+//! Nothing is left behind: processes are counted after each way to end, of a server and of drawspan.
+//!
+//! What a test starts carries a word of its own, in its environment and in the arguments of its
+//! guardian, so that a count on `/proc` finds all of it and nothing else. No test sleeps in place of
+//! a condition; "gone" means within [`census::GONE`]. The servers are shell scripts.
+#![cfg(all(target_os = "linux", feature = "cli"))]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails with the line that could not"
+)]
+
+#[path = "lifetime/bridge.rs"]
+mod bridge;
+#[path = "lifetime/census.rs"]
+mod census;
+#[path = "lifetime/faults.rs"]
+mod faults;
+#[path = "lifetime/host.rs"]
+mod host;
+#[path = "cli/process.rs"]
+#[allow(dead_code, reason = "written for the tests of the command line")]
+mod process;
+#[path = "lifetime/programs.rs"]
+mod programs;
+#[path = "lifetime/servers.rs"]
+mod servers;
+#[path = "cli/world.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "written for the tests of the command line"
+)]
+mod world;
