@@ -19,6 +19,16 @@ use crate::link::{ChildSpec, FaultKind, IoFault, OpenSpec, TlsSpec};
 
 impl EventLoop {
     pub(super) fn open(&mut self, key: Key, now: Now, spec: OpenSpec) {
+        if let OpenSpec::Tcp {
+            host,
+            port,
+            tls: Some(tls),
+        } = &spec
+        {
+            if self.is_plain_tcp(key) {
+                return self.protect(key, host, *port, tls);
+            }
+        }
         if let Some(wire) = self.wires.get_mut(&key) {
             // An adopted stream; for any other wire the machine has already heard how it stands.
             if let Some(open) = wire.open().filter(|open| open.told) {
@@ -38,6 +48,31 @@ impl EventLoop {
         if let Err(fault) = opened {
             self.fail_later(key, fault);
         }
+    }
+
+    /// Whether it is a connection whose opening the machine has heard of, without TLS.
+    fn is_plain_tcp(&mut self, key: Key) -> bool {
+        let open = self.wires.get_mut(&key).and_then(Wire::open);
+        open.is_some_and(|open| open.told && open.is_socket() && open.tls.is_none())
+    }
+
+    /// TLS on an open connection: what is behind a proxy's tunnel.
+    fn protect(&mut self, key: Key, host: &str, port: u16, spec: &TlsSpec) {
+        let host = connect::bare(host);
+        let label = connect::label(host, port);
+        let session = match self.tls.session(spec, host, &label) {
+            Ok(session) => session,
+            Err(fault) => return self.fail_later(key, fault),
+        };
+        if let Some(wire) = self.wires.get_mut(&key) {
+            wire.label = label;
+            if let Some(open) = wire.open() {
+                open.tls = Some(Box::new(session));
+                open.told = false;
+            }
+        }
+        self.mark_dirty(key);
+        self.mark_ready(key, Side::Both);
     }
 
     /// The wire is gone; the machine hears it in the next turn.

@@ -11,9 +11,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use mio::Registry;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore,
+    SignatureScheme,
+};
 
 use super::descriptor::Descriptor;
 use super::fault::words;
@@ -22,12 +27,19 @@ use crate::codec::outbuf::OutBuf;
 use crate::link::{FaultKind, IoFault, TlsSpec};
 use crate::secret::Quoted;
 
-/// Client configurations by the file of extra authorities; each keeps the tickets for resumption.
-/// Made anew when the file has changed.
+/// Client configurations by what they are made from; each keeps the tickets for resumption. Made anew
+/// when a file has changed.
 #[derive(Debug, Default)]
 pub(super) struct TlsConfigs {
-    made: BTreeMap<Option<PathBuf>, (Option<SystemTime>, Arc<ClientConfig>)>,
+    made: BTreeMap<Made, (Changed, Arc<ClientConfig>)>,
 }
+
+/// Which settings a configuration is made from: a file of authorities, our certificate and key, and
+/// whether any certificate will do.
+type Made = (Option<PathBuf>, Option<(PathBuf, PathBuf)>, bool);
+
+/// When the files were changed last.
+type Changed = [Option<SystemTime>; 3];
 
 /// One connection's TLS state.
 #[derive(Debug)]
@@ -48,7 +60,7 @@ impl TlsConfigs {
             kind: FaultKind::Tls,
             message: format!("cannot connect to {label} with TLS: {why}"),
         };
-        let config = self.config(spec.ca_file.as_deref()).map_err(fault)?;
+        let config = self.config(spec).map_err(fault)?;
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| fault(format!("{} is no server name", Quoted(host))))?;
         let connection = ClientConnection::new(config, name).map_err(|e| fault(explain(&e)))?;
@@ -58,27 +70,65 @@ impl TlsConfigs {
         })
     }
 
-    fn config(&mut self, ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-        let changed = ca_file.and_then(|path| std::fs::metadata(path).ok()?.modified().ok());
-        let key = ca_file.map(Path::to_owned);
-        if let Some((then, config)) = self.made.get(&key) {
+    fn config(&mut self, spec: &TlsSpec) -> Result<Arc<ClientConfig>, String> {
+        let changed = |path: &Path| std::fs::metadata(path).ok()?.modified().ok();
+        let (chain, key) = spec.client.as_ref().map(|(c, k)| (c, k)).unzip();
+        let files = [spec.ca_file.as_ref(), chain, key];
+        let changed = files.map(|path| changed(path?));
+        let made = (spec.ca_file.clone(), spec.client.clone(), spec.insecure);
+        if let Some((then, config)) = self.made.get(&made) {
             if *then == changed {
                 return Ok(Arc::clone(config));
             }
         }
-        let config = Arc::new(client_config(ca_file)?);
-        self.made.insert(key, (changed, Arc::clone(&config)));
+        let config = Arc::new(client_config(spec)?);
+        self.made.insert(made, (changed, Arc::clone(&config)));
         Ok(config)
     }
 }
 
-/// Trusts the system's authorities and those of `ca_file`.
-fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+fn client_config(spec: &TlsSpec) -> Result<ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?;
+    let builder = if spec.insecure {
+        let anyone = Arc::new(Anyone(provider));
+        builder.dangerous().with_custom_certificate_verifier(anyone)
+    } else {
+        builder.with_root_certificates(roots(spec.ca_file.as_deref())?)
+    };
+    let mut config = match &spec.client {
+        None => builder.with_no_client_auth(),
+        Some((chain_file, key_file)) => {
+            let chain = certificates("client certificate file", chain_file)?;
+            let key = private_key(key_file)?;
+            builder.with_client_auth_cert(chain, key).map_err(|e| {
+                let (chain, key) = (chain_file.to_string_lossy(), key_file.to_string_lossy());
+                format!(
+                    "client certificate {} with key {}: {}",
+                    Quoted(&chain),
+                    Quoted(&key),
+                    explain(&e)
+                )
+            })?
+        }
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The system's authorities and those of `ca_file`.
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(native.certs);
     if let Some(path) = ca_file {
-        add_file(&mut roots, path)?;
+        for certificate in certificates("CA file", path)? {
+            let shown = path.to_string_lossy();
+            let complain = |e| format!("CA file {}: {}", Quoted(&shown), explain(&e));
+            roots.add(certificate).map_err(complain)?;
+        }
     }
     if roots.is_empty() {
         let why = match native.errors.first() {
@@ -89,38 +139,83 @@ fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
             "this system has no certificate authorities{why}; install them or name a CA file"
         ));
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| e.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(roots)
 }
 
-fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
-    use rustls::pki_types::pem;
+/// The certificates of a PEM file, at least one.
+fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = found.map_err(|e| unreadable(what, path, &e))?;
+    if found.is_empty() {
+        let name = path.to_string_lossy();
+        return Err(format!("{what} {}: no certificate in it", Quoted(&name)));
+    }
+    Ok(found)
+}
 
-    let name = path.to_string_lossy();
-    let complain = |why: String| format!("CA file {}: {why}", Quoted(&name));
-    let unreadable = |error: pem::Error| {
-        if let pem::Error::Io(e) = &error {
-            return complain(words(e));
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let what = "client key file";
+    PrivateKeyDer::from_pem_file(path).map_err(|error| {
+        if matches!(error, pem::Error::NoItemsFound) {
+            // An encrypted key is none of the kinds that are looked for.
+            let name = path.to_string_lossy();
+            let wanted = "no private key without a passphrase in it";
+            return format!("{what} {}: {wanted}", Quoted(&name));
         }
-        complain(error.to_string())
+        unreadable(what, path, &error)
+    })
+}
+
+fn unreadable(what: &str, path: &Path, error: &pem::Error) -> String {
+    let name = path.to_string_lossy();
+    let why = if let pem::Error::Io(error) = error {
+        words(error)
+    } else {
+        error.to_string()
     };
-    let certificates = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
-    let mut found = 0_u32;
-    for certificate in certificates {
-        let certificate = certificate.map_err(unreadable)?;
-        roots.add(certificate).map_err(|e| complain(explain(&e)))?;
-        found += 1;
+    format!("{what} {}: {why}", Quoted(&name))
+}
+
+/// Takes any certificate, as `sslVerify: false` asks for. That the server has the key of the one it
+/// shows is still checked.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
     }
-    if found == 0 {
-        return Err(complain("no certificate in it".to_owned()));
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
     }
-    Ok(())
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 impl TlsSession {

@@ -97,6 +97,10 @@ pub enum FaultKind {
 pub enum IoRequest {
     /// Open a wire. Ends in [`IoEvent::Opened`] or [`IoEvent::Failed`]; for a listener in nothing but
     /// [`Driven::handle_accept`] calls, or `Failed`.
+    ///
+    /// Of an open TCP wire without TLS, [`OpenSpec::Tcp`] with TLS starts the handshake with that host on
+    /// the connection as it is: the way through a proxy's tunnel. [`IoEvent::Opened`] comes again, or
+    /// [`IoEvent::Failed`].
     Open(WireId, OpenSpec),
     /// Bytes wait in [`Driven::outgoing`] of this wire.
     Flush(WireId),

@@ -12,7 +12,8 @@ use std::thread::JoinHandle;
 use drawspan::link::{FaultKind, OpenSpec, TlsSpec};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::probe::{PATIENCE, Probe, Seen, World, assert_fault, pattern};
 
@@ -63,18 +64,27 @@ impl Authority {
         );
     }
 
-    fn server_config(&self) -> Arc<ServerConfig> {
+    /// `clients`: who connects must show a certificate of this authority.
+    fn server_config(&self, clients: Option<&Self>) -> Arc<ServerConfig> {
         let chain = CertificateDer::pem_file_iter(self.file("leaf.pem")).unwrap();
         let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
         let key = PrivateKeyDer::from_pem_file(self.file("leaf.key")).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
             .unwrap();
-        Arc::new(config)
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                let ca = CertificateDer::from_pem_file(authority.file("ca.pem")).unwrap();
+                roots.add(ca).unwrap();
+                let roots = Arc::new(roots);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                builder.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        Arc::new(builder.with_single_cert(chain, key).unwrap())
     }
 
     /// Accepts one connection and gives it to `serve`.
@@ -82,9 +92,17 @@ impl Authority {
         &self,
         serve: impl FnOnce(StreamOwned<ServerConnection, TcpStream>) -> T + Send + 'static,
     ) -> (u16, JoinHandle<T>) {
+        self.serve_clients_of(None, serve)
+    }
+
+    fn serve_clients_of<T: Send + 'static>(
+        &self,
+        clients: Option<&Self>,
+        serve: impl FnOnce(StreamOwned<ServerConnection, TcpStream>) -> T + Send + 'static,
+    ) -> (u16, JoinHandle<T>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let config = self.server_config();
+        let config = self.server_config(clients);
         let thread = std::thread::spawn(move || {
             let (socket, _) = listener.accept().unwrap();
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -106,13 +124,21 @@ impl Drop for Authority {
 }
 
 fn tls(host: &str, port: u16, ca_file: Option<PathBuf>) -> OpenSpec {
+    tls_with(
+        host,
+        port,
+        TlsSpec {
+            ca_file,
+            ..TlsSpec::default()
+        },
+    )
+}
+
+fn tls_with(host: &str, port: u16, spec: TlsSpec) -> OpenSpec {
     OpenSpec::Tcp {
         host: host.to_owned(),
         port,
-        tls: Some(TlsSpec {
-            ca_file,
-            ..TlsSpec::default()
-        }),
+        tls: Some(spec),
     }
 }
 
@@ -235,6 +261,177 @@ fn a_ca_file_that_cannot_be_used_is_named() {
         tls("localhost", 1, Some(empty)),
         &["extensions", "no certificate in it"],
     );
+}
+
+/// Sends a line over wire 1 and expects it back.
+#[track_caller]
+fn echoes(spec: OpenSpec) {
+    let mut world = World::new(Probe::new());
+    world.probe.open(1, spec);
+    world.probe.send(1, b"drawspan");
+    world.until("the echo", |p| p.bytes(1) == b"drawspan");
+}
+
+fn echo(mut stream: StreamOwned<ServerConnection, TcpStream>) -> Option<usize> {
+    let mut line = [0; 8];
+    stream.read_exact(&mut line).ok()?;
+    stream.write_all(&line).ok()?;
+    stream.flush().ok()?;
+    stream.conn.peer_certificates().map(<[_]>::len)
+}
+
+#[test]
+fn our_certificate_is_shown_to_who_asks() {
+    let Some(authority) = Authority::new("asked", NAMES, "2") else {
+        return;
+    };
+    let Some(ours) = Authority::new("ours", "DNS:client", "2") else {
+        return;
+    };
+    let client = Some((ours.file("leaf.pem"), ours.file("leaf.key")));
+    let spec = |client| TlsSpec {
+        ca_file: authority.trusted(),
+        client,
+        ..TlsSpec::default()
+    };
+    let (port, server) = authority.serve_clients_of(Some(&ours), echo);
+    echoes(tls_with("localhost", port, spec(client.clone())));
+    assert_eq!(server.join().unwrap(), Some(1));
+
+    // Who does not ask does not see it.
+    let (port, server) = authority.serve(echo);
+    echoes(tls_with("localhost", port, spec(client)));
+    assert_eq!(server.join().unwrap(), None);
+
+    // TLS 1.3 lets the client believe that all is well until the server has looked.
+    let (port, server) = authority.serve_clients_of(Some(&ours), echo);
+    let mut world = World::new(Probe::new());
+    world.probe.open(1, tls_with("localhost", port, spec(None)));
+    world.until("the fault", |p| p.fault(1).is_some());
+    let fault = world.probe.fault(1).unwrap();
+    assert!(fault.message.contains("ertificate"), "{fault:?}");
+    assert_eq!(server.join().unwrap(), None);
+}
+
+#[test]
+fn a_client_certificate_that_cannot_be_used_is_named() {
+    let Some(ours) = Authority::new("unusable", "DNS:client", "2") else {
+        return;
+    };
+    let Some(other) = Authority::new("unusable-other", "DNS:client", "2") else {
+        return;
+    };
+    let table = [
+        ("no-such.pem", "leaf.key", &["no-such.pem", "no such file"]),
+        ("leaf.pem", "no-such.key", &["no-such.key", "no such file"]),
+        ("extensions", "leaf.key", &["extensions", "no certificate"]),
+        ("leaf.pem", "leaf.pem", &["leaf.pem", "no private key"]),
+    ];
+    for (chain, key, words) in table {
+        let client = Some((ours.file(chain), ours.file(key)));
+        let spec = TlsSpec {
+            ca_file: ours.trusted(),
+            client,
+            ..TlsSpec::default()
+        };
+        fails(tls_with("localhost", 1, spec), words);
+    }
+    let spec = TlsSpec {
+        ca_file: ours.trusted(),
+        client: Some((ours.file("leaf.pem"), other.file("leaf.key"))),
+        ..TlsSpec::default()
+    };
+    fails(tls_with("localhost", 1, spec), &["leaf.pem", "leaf.key"]);
+}
+
+#[test]
+fn any_certificate_will_do_where_that_is_configured() {
+    let Some(authority) = Authority::new("anyone", "DNS:elsewhere.example", "-1") else {
+        return;
+    };
+    let insecure = || TlsSpec {
+        insecure: true,
+        ..TlsSpec::default()
+    };
+    // Of a stranger, for another name, expired.
+    let (port, server) = authority.serve(echo);
+    echoes(tls_with("localhost", port, insecure()));
+    server.join().unwrap();
+    // It does not rub off on a connection that is to be checked.
+    let mut world = World::new(Probe::new());
+    let (port, server) = authority.serve(echo);
+    world.probe.open(1, tls_with("localhost", port, insecure()));
+    world.probe.send(1, b"drawspan");
+    world.until("the echo", |p| p.bytes(1) == b"drawspan");
+    server.join().unwrap();
+    let (port, server) = authority.serve(|mut stream| stream.flush().is_err());
+    world
+        .probe
+        .open(2, tls("localhost", port, authority.trusted()));
+    world.until("the fault", |p| p.fault(2).is_some());
+    assert!(server.join().unwrap());
+}
+
+#[test]
+fn tls_begins_on_an_open_connection() {
+    let Some(authority) = Authority::new("tunnel", NAMES, "2") else {
+        return;
+    };
+    // A proxy: one line each way, then TLS with whoever is behind it.
+    let serve = |config: Arc<ServerConfig>| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let thread = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut line = [0; 6];
+            socket.read_exact(&mut line).unwrap();
+            socket.write_all(b"through").unwrap();
+            let session = ServerConnection::new(config).unwrap();
+            (line, echo(StreamOwned::new(session, socket)))
+        });
+        (port, thread)
+    };
+    let (port, proxy) = serve(authority.server_config(None));
+    let mut world = World::new(Probe::new());
+    let plain = OpenSpec::Tcp {
+        host: "127.0.0.1".to_owned(),
+        port,
+        tls: None,
+    };
+    world.probe.open(1, plain);
+    world.probe.send(1, b"tunnel");
+    world.until("the tunnel", |p| p.bytes(1) == b"through");
+    world
+        .probe
+        .open(1, tls("localhost", 443, authority.trusted()));
+    world.probe.send(1, b"drawspan");
+    world.until("the echo", |p| p.bytes(1) == b"throughdrawspan");
+    let wanted = [Seen::Opened, Seen::Bytes, Seen::Opened, Seen::Bytes];
+    assert_eq!(world.probe.story(1)[..4], wanted);
+    assert_eq!(&proxy.join().unwrap().0, b"tunnel");
+
+    // The fault names who is behind the proxy.
+    let Some(other) = Authority::new("tunnel-other", NAMES, "2") else {
+        return;
+    };
+    let (port, proxy) = serve(other.server_config(None));
+    let mut world = World::new(Probe::new());
+    let plain = OpenSpec::Tcp {
+        host: "127.0.0.1".to_owned(),
+        port,
+        tls: None,
+    };
+    world.probe.open(1, plain);
+    world.probe.send(1, b"tunnel");
+    world.until("the tunnel", |p| p.bytes(1) == b"through");
+    world
+        .probe
+        .open(1, tls("localhost", 443, authority.trusted()));
+    world.until("the fault", |p| p.fault(1).is_some());
+    let words = ["cannot connect to localhost:443 with TLS", "no authority"];
+    assert_fault(world.probe.fault(1), FaultKind::Tls, &words);
+    proxy.join().unwrap();
 }
 
 #[test]
