@@ -3,7 +3,8 @@
 
 use crate::ids::UpstreamRequestId;
 use crate::link::{ExitReport, IoFault};
-use crate::protocol::client::RequestEnd;
+use crate::protocol::client::{RequestEnd, StatusEnd};
+use crate::secret::Quoted;
 
 /// What happened on a link to a server. `Closed` comes once, last.
 #[derive(Debug)]
@@ -57,6 +58,14 @@ pub enum UpstreamClosed {
     Local,
     /// It could not be opened, or broke.
     Io(IoFault),
+    /// The server refused what a conversation cannot begin without (HTTP only): the event stream of the pair
+    /// of 2024-11-05, or `notifications/initialized`.
+    Refused {
+        /// What was asked.
+        what: &'static str,
+        /// The answer.
+        status: Box<StatusEnd>,
+    },
     /// The process ended.
     Exited(ExitReport),
     /// The server ended its output; its process, if it had one, was ended too.
@@ -82,6 +91,14 @@ impl std::fmt::Display for UpstreamClosed {
         match self {
             Self::Local => f.write_str("connection closed"),
             Self::Io(fault) => f.write_str(&fault.message),
+            Self::Refused { what, status } => {
+                write!(f, "{what} was answered with HTTP status {}", status.status)?;
+                let body = String::from_utf8_lossy(&status.body);
+                match body.trim_ascii() {
+                    "" => Ok(()),
+                    body => write!(f, ": {}", Quoted(body)),
+                }
+            }
             Self::Exited(report) => write!(f, "{report}"),
             Self::OutputEnded { partial: false } => f.write_str("server closed its output"),
             Self::OutputEnded { partial: true } => {

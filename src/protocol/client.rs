@@ -87,6 +87,10 @@ pub enum RequestEnd {
         /// The status it said so with.
         status: u16,
     },
+    /// The server seems to have lost our session, and has not proved that the request did not run: 400 or 410
+    /// with such words, or an error without an id. Not to be sent again by itself; the next request needs a
+    /// new session.
+    SessionDoubtful(Box<StatusEnd>),
     /// 202 or an empty 200 where an answer was due.
     Accepted,
     /// 2xx with a body that is neither JSON nor an event stream.
