@@ -5,6 +5,7 @@
 //! that the loop drives is a [`Driven`]; the contract of driving it is on that trait.
 
 pub mod command;
+pub mod http_client;
 pub mod http_rules;
 pub mod http_server;
 mod line_frames;

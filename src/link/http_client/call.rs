@@ -1,0 +1,415 @@
+//! One request to the server, from its POST to its answer.
+//!
+//! | state   | input                              | next    | output                            |
+//! |---------|------------------------------------|---------|-----------------------------------|
+//! | Awaited | head of an event stream            | Events  |                                   |
+//! | Awaited | head of JSON                       | Json    |                                   |
+//! | Awaited | any other head                     | Other   |                                   |
+//! | Awaited | fault                              | over    | `NotSent`, `Broken`, `Redirect`   |
+//! | Json    | more than the limit                | over    | `TooLarge`                        |
+//! | Json    | end                                | over    | messages; what `reply` says       |
+//! | Other   | end, or enough                     | over    | what `reply` says                 |
+//! | Events  | event                              | Events  | `Message`                         |
+//! | Events  | event over the limit               | Events  | `Unreadable`                      |
+//! | Events  | end or fault, answered             | over    |                                   |
+//! | Events  | … after an event over the limit    | over    | `TooLarge`                        |
+//! | Events  | … can be resumed                   | Waiting | `Resuming`                        |
+//! | Events  | … otherwise                        | over    | `Broken`                          |
+//! | Waiting | the wait that the server asked for | Awaited | GET with `Last-Event-ID`          |
+//!
+//! A stream can be resumed in the handshake eras, when it has given an event id, as long as it makes progress:
+//! after `resume_attempts_max` GETs in a row without a new event the request has ended. In the stateless era a
+//! request is not taken up again (mcp-eras §3, Resumption).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::client::Fault;
+use super::feed::{Fed, Feed, RETRY_MAX};
+use super::message::{Unpacked, unpack};
+use super::reply::{Kind, Other, names_session, unexpected};
+use crate::clock::Now;
+use crate::codec::http_body::Framing;
+use crate::codec::http1::ResponseHead;
+use crate::codec::scan::{ScanError, ScanLimits};
+use crate::ids::UpstreamRequestId;
+use crate::link::upstream::UpstreamEvent;
+use crate::protocol::client::{Dialect, RequestEnd, StatusEnd};
+
+/// Longest message that is kept to tell afterwards whether the server spoke of our session.
+const LAST_WORDS_BYTES_MAX: usize = 1_024;
+
+/// Bytes of what cannot be read that are shown.
+const SAMPLE_BYTES_MAX: usize = 200;
+
+/// A request.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) id: UpstreamRequestId,
+    /// It begins a session.
+    pub(super) initialize: bool,
+    /// It named a session.
+    in_session: bool,
+    resumable: bool,
+    batches: bool,
+    limits: CallLimits,
+    reply: Reply,
+    answered: bool,
+    /// An event was left out: it may have been the answer.
+    oversized: Option<usize>,
+    last_words: Vec<u8>,
+    pub(super) feed: Feed,
+    /// GETs since the last progress.
+    attempts: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallLimits {
+    pub(super) message_bytes_max: usize,
+    pub(super) resume_attempts_max: usize,
+    pub(super) scan: ScanLimits,
+}
+
+#[derive(Debug)]
+enum Reply {
+    Awaited,
+    Json { typed: bool, body: Vec<u8> },
+    Events,
+    Other(Other),
+}
+
+/// How a call goes on.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// More is to come.
+    Going,
+    /// It is answered, and its stream has no reason to go on.
+    Answered,
+    /// Nothing more comes: the owner is to be told, unless it was answered.
+    Over(Option<RequestEnd>),
+    /// Its stream is to be taken up again after this wait.
+    Resume(Duration, String),
+}
+
+impl Call {
+    pub(super) const fn new(
+        id: UpstreamRequestId,
+        initialize: bool,
+        in_session: bool,
+        dialect: Dialect,
+        limits: CallLimits,
+    ) -> Self {
+        let (resumable, batches) = match dialect {
+            Dialect::Session(revision) => (true, revision.has_batches()),
+            Dialect::Handshake => (true, false),
+            Dialect::Stateless(_) => (false, false),
+        };
+        Self {
+            id,
+            initialize,
+            in_session,
+            resumable,
+            batches,
+            limits,
+            reply: Reply::Awaited,
+            answered: false,
+            oversized: None,
+            last_words: Vec::new(),
+            feed: Feed::new(limits.message_bytes_max),
+            attempts: 0,
+        }
+    }
+
+    /// The head of an answer.
+    pub(super) fn head(&mut self, now: Now, head: &ResponseHead, framing: Framing) -> Next {
+        let kind = Kind::of(now, head, framing);
+        if self.attempts > 0 {
+            return self.head_of_resumed(kind);
+        }
+        self.reply = match kind {
+            Kind::Events => Reply::Events,
+            Kind::Json { typed } => {
+                let limit = self.limits.message_bytes_max;
+                if let Framing::Length(length) = framing {
+                    let value = usize::try_from(length).unwrap_or(usize::MAX);
+                    if value > limit {
+                        return Next::Over(Some(RequestEnd::TooLarge { value, limit }));
+                    }
+                }
+                let body = Vec::new();
+                Reply::Json { typed, body }
+            }
+            Kind::Other(other) => Reply::Other(other),
+        };
+        Next::Going
+    }
+
+    /// The answer to a GET that was to take the stream up again.
+    fn head_of_resumed(&mut self, kind: Kind) -> Next {
+        let other = match kind {
+            Kind::Events => {
+                self.feed.reconnect();
+                self.reply = Reply::Events;
+                return Next::Going;
+            }
+            Kind::Json { .. } => {
+                let why = "stream could not be resumed: the answer was no event stream";
+                return Next::Over(Some(RequestEnd::Broken(why.to_owned())));
+            }
+            Kind::Other(other) => other,
+        };
+        let status = other.status.status;
+        let why = format!("stream could not be resumed: HTTP status {status}");
+        if matches!(status, 429 | 500..=599) && status != 501 {
+            let wait = Duration::from_millis(other.status.retry_after_ms.unwrap_or(0));
+            return self.interrupted(why, Some(wait));
+        }
+        let end = other.into_end(self.in_session);
+        if matches!(end, RequestEnd::SessionLost { .. }) {
+            return Next::Over(Some(end));
+        }
+        Next::Over(Some(RequestEnd::Broken(why)))
+    }
+
+    /// Bytes of the body.
+    pub(super) fn data(&mut self, data: &[u8], events: &mut VecDeque<UpstreamEvent>) -> Next {
+        match &mut self.reply {
+            Reply::Awaited => Next::Going,
+            Reply::Json { body, .. } => {
+                let limit = self.limits.message_bytes_max;
+                let value = body.len().saturating_add(data.len());
+                if value > limit {
+                    return Next::Over(Some(RequestEnd::TooLarge { value, limit }));
+                }
+                body.extend_from_slice(data);
+                Next::Going
+            }
+            Reply::Other(other) => {
+                if other.take(data) {
+                    return self.end(events);
+                }
+                Next::Going
+            }
+            Reply::Events => {
+                self.events(data, events);
+                if self.answered {
+                    Next::Answered
+                } else {
+                    Next::Going
+                }
+            }
+        }
+    }
+
+    fn events(&mut self, data: &[u8], events: &mut VecDeque<UpstreamEvent>) {
+        let Self {
+            id,
+            feed,
+            oversized,
+            last_words,
+            answered,
+            batches,
+            limits,
+            ..
+        } = self;
+        feed.feed(data, |fed| match fed {
+            Fed::Message(bytes) => {
+                let unpacked = unpack(bytes, *id, *batches, &limits.scan);
+                let answers = deliver(unpacked, bytes.to_vec(), *id, events);
+                *answered |= answers;
+                last_words.clear();
+                if !answers && bytes.len() <= LAST_WORDS_BYTES_MAX {
+                    last_words.extend_from_slice(bytes);
+                }
+            }
+            Fed::Named(name, _) => {
+                log::debug!("event {} is no message", name.escape_ascii());
+            }
+            Fed::Oversized { limit } => {
+                *oversized = Some(limit);
+                events.push_back(too_large(limit, Some(*id)));
+            }
+        });
+    }
+
+    /// The answer is whole.
+    pub(super) fn end(&mut self, events: &mut VecDeque<UpstreamEvent>) -> Next {
+        match std::mem::replace(&mut self.reply, Reply::Awaited) {
+            Reply::Awaited => Next::Over(Some(RequestEnd::Accepted)),
+            Reply::Json { typed, body } => Next::Over(self.json(typed, body, events)),
+            Reply::Other(other) => {
+                // A refusal that names the request has nothing to do with the session, whatever it says.
+                let body = &other.status.body;
+                let unpacked = unpack(body, self.id, false, &self.limits.scan);
+                let own = matches!(unpacked, Unpacked::One { answers: true });
+                Next::Over(Some(other.into_end(self.in_session && !own)))
+            }
+            Reply::Events => {
+                let why = if self.feed.is_amid_event() {
+                    "stream ended before the answer, within a message"
+                } else {
+                    "stream ended before the answer"
+                };
+                self.interrupted(why.to_owned(), None)
+            }
+        }
+    }
+
+    fn json(
+        &mut self,
+        typed: bool,
+        body: Vec<u8>,
+        events: &mut VecDeque<UpstreamEvent>,
+    ) -> Option<RequestEnd> {
+        let id = self.id;
+        if body.trim_ascii().is_empty() {
+            return Some(RequestEnd::Accepted);
+        }
+        let unpacked = unpack(&body, id, self.batches, &self.limits.scan);
+        if !typed {
+            if !matches!(body.trim_ascii_start(), [b'{' | b'[', ..]) {
+                return Some(unexpected("no Content-Type".to_owned(), &body));
+            }
+            log::warn!("answer to request {id} has no Content-Type and is taken for JSON");
+        }
+        match &unpacked {
+            Unpacked::Not(ScanError::NotUtf8 { .. }) => {}
+            Unpacked::Not(error) if !error.is_json() => {
+                let found = "application/json, and no JSON in it".to_owned();
+                return Some(unexpected(found, &body));
+            }
+            Unpacked::Not(_) | Unpacked::One { .. } | Unpacked::Several { .. } => {}
+        }
+        if body.len() <= LAST_WORDS_BYTES_MAX {
+            self.last_words.clone_from(&body);
+        }
+        if deliver(unpacked, body, id, events) {
+            return None;
+        }
+        let why = "answer holds no answer to this request";
+        Some(self.unanswered(why.to_owned()))
+    }
+
+    /// The exchange came to nothing.
+    pub(super) fn failed(&mut self, fault: Fault) -> Next {
+        let resuming = self.attempts > 0;
+        match (fault, &self.reply) {
+            (Fault::NotOpened(fault), Reply::Awaited) if resuming => self.again(fault.message),
+            (Fault::NotSent(why) | Fault::Broken(why), Reply::Awaited) if resuming => {
+                self.again(why)
+            }
+            (Fault::Broken(why), Reply::Events) => {
+                self.interrupted(format!("stream ended before the answer: {why}"), None)
+            }
+            (fault, _) => Next::Over(Some(end_of(fault))),
+        }
+    }
+
+    fn again(&mut self, why: String) -> Next {
+        self.interrupted(why, Some(Duration::ZERO))
+    }
+
+    /// The stream is gone. `refused` is set when a try to take it up came to nothing: at least so long to wait.
+    fn interrupted(&mut self, why: String, refused: Option<Duration>) -> Next {
+        if self.answered {
+            return Next::Over(None);
+        }
+        if let Some(limit) = self.oversized {
+            let value = limit.saturating_add(1);
+            return Next::Over(Some(RequestEnd::TooLarge { value, limit }));
+        }
+        if !self.resumable || self.feed.last_id().is_none() {
+            return Next::Over(Some(self.unanswered(why)));
+        }
+        if self.feed.take_progress() {
+            self.attempts = 0;
+        }
+        let limit = self.limits.resume_attempts_max;
+        if self.attempts >= limit {
+            let why = format!("stream could not be resumed, {limit} tries: {why}");
+            return Next::Over(Some(RequestEnd::Broken(why)));
+        }
+        self.attempts += 1;
+        self.reply = Reply::Awaited;
+        let mut wait = self.feed.wait();
+        if let Some(least) = refused {
+            let doublings = u32::try_from(self.attempts).unwrap_or(u32::MAX).min(5);
+            let grown = Duration::from_millis(500) * 2_u32.pow(doublings);
+            wait = wait.max(grown).max(least).min(RETRY_MAX);
+        }
+        Next::Resume(wait, why)
+    }
+
+    /// The end of a request whose answer did not come.
+    fn unanswered(&mut self, why: String) -> RequestEnd {
+        let words = &self.last_words;
+        let error = words.windows(7).any(|part| part == b"\"error\"");
+        if self.in_session && error && names_session(words) {
+            return RequestEnd::SessionDoubtful(Box::new(StatusEnd {
+                status: 200,
+                body: std::mem::take(&mut self.last_words),
+                ..StatusEnd::default()
+            }));
+        }
+        RequestEnd::Broken(why)
+    }
+}
+
+/// Hands messages on; whether the answer was among them.
+fn deliver(
+    unpacked: Unpacked,
+    bytes: Vec<u8>,
+    id: UpstreamRequestId,
+    events: &mut VecDeque<UpstreamEvent>,
+) -> bool {
+    let on = Some(id);
+    match unpacked {
+        Unpacked::One { answers } => {
+            events.push_back(UpstreamEvent::Message { bytes, on });
+            answers
+        }
+        Unpacked::Several { members, answers } => {
+            for bytes in members {
+                events.push_back(UpstreamEvent::Message { bytes, on });
+            }
+            answers
+        }
+        Unpacked::Not(ScanError::NotUtf8 { .. }) => {
+            events.push_back(not_utf8(&bytes, on));
+            false
+        }
+        Unpacked::Not(_) => {
+            events.push_back(UpstreamEvent::Message { bytes, on });
+            false
+        }
+    }
+}
+
+/// Bytes that are not UTF-8 where a message was due.
+pub(crate) fn not_utf8(bytes: &[u8], on: Option<UpstreamRequestId>) -> UpstreamEvent {
+    UpstreamEvent::Unreadable {
+        why: "not UTF-8".to_owned(),
+        sample: bytes[..bytes.len().min(SAMPLE_BYTES_MAX)].to_vec(),
+        on,
+    }
+}
+
+/// An event over the limit. How long it is, nobody knows: it is not kept.
+pub(crate) fn too_large(limit: usize, on: Option<UpstreamRequestId>) -> UpstreamEvent {
+    let seen = limit.saturating_add(1);
+    UpstreamEvent::Unreadable {
+        why: format!("message too large: {seen} bytes, limit {limit}"),
+        sample: Vec::new(),
+        on,
+    }
+}
+
+/// A fault as the end of a request.
+pub(crate) fn end_of(fault: Fault) -> RequestEnd {
+    match fault {
+        Fault::NotOpened(fault) => RequestEnd::NotSent(fault.message),
+        Fault::NotSent(why) => RequestEnd::NotSent(why),
+        Fault::Broken(why) => RequestEnd::Broken(why),
+        Fault::Redirect { from, to, why } => RequestEnd::Redirect { from, to, why },
+    }
+}

@@ -1,0 +1,653 @@
+//! An HTTP/1.1 client for one server: connections that are kept, requests on them, redirects.
+//!
+//! What is sent again by itself: a request of which provably no byte has left, because the connection it was
+//! meant for ended while all of it still waited here; and a GET or DELETE on a kept connection that ended
+//! without a byte of an answer. Each once, on a fresh connection. A POST of which a byte has left may have
+//! run, whatever the connection did afterwards, and is reported as broken (RFC 9110 §9.2.2).
+//!
+//! Source: RFC 9112 §9; RFC 9110 §9.2.2, §15.4; reliability-security T34, T36.
+//! Never: pipelines, follows a redirect to another origin, opens a wire that nobody waits for.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::reference::resolve;
+use super::target::{HttpTarget, authority, same_origin};
+use super::wire::{Due, Piece, Wire, WireLimits};
+use crate::clock::{Deadline, Now, Uptime};
+use crate::codec::http_body::Framing;
+use crate::codec::http1::ResponseHead;
+use crate::codec::outbuf::OutBuf;
+use crate::codec::uri::Uri;
+use crate::ids::{WireId, WireMint};
+use crate::limits::Limits;
+use crate::link::{IoEvent, IoFault, IoRequest};
+use crate::protocol::client::BODY_KEPT_MAX;
+use crate::secret::{Quoted, UrlForLog};
+
+/// One request and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ExchangeId(u64);
+
+/// The methods we use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Get,
+    Post,
+    Delete,
+}
+
+impl Method {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Whether doing it twice is doing it once. RFC 9110 §9.2.2.
+    const fn is_idempotent(self) -> bool {
+        match self {
+            Self::Get | Self::Delete => true,
+            Self::Post => false,
+        }
+    }
+
+    /// Whether it stays itself, body included, behind a redirect with this status. RFC 9110 §15.4.
+    const fn survives(self, status: u16) -> bool {
+        match self {
+            Self::Get => matches!(status, 301 | 302 | 303 | 307 | 308),
+            Self::Post | Self::Delete => matches!(status, 307 | 308),
+        }
+    }
+}
+
+/// What became of an exchange.
+#[derive(Debug)]
+pub(crate) struct Step<'a> {
+    pub(crate) exchange: ExchangeId,
+    pub(crate) what: What<'a>,
+}
+
+/// See [`Step`]. `End` and `Failed` come last, one of them, once.
+#[derive(Debug)]
+pub(crate) enum What<'a> {
+    Head(ResponseHead, Framing),
+    Data(&'a [u8]),
+    End,
+    Failed(Fault),
+}
+
+/// Why an exchange came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// No connection; nothing was sent.
+    NotOpened(IoFault),
+    /// Nothing was sent.
+    NotSent(String),
+    /// It may have run.
+    Broken(String),
+    /// A redirect that is not followed.
+    Redirect {
+        from: String,
+        to: String,
+        why: &'static str,
+    },
+}
+
+/// The client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    target: HttpTarget,
+    limits: WireLimits,
+    idle_max: usize,
+    redirects_max: usize,
+    /// Bytes of requests that are kept for another try.
+    kept_bytes_max: usize,
+    lines: BTreeMap<WireId, Line>,
+    /// Connections without a request; the one used last is used next.
+    idle: Vec<WireId>,
+    places: BTreeMap<ExchangeId, WireId>,
+    /// Last bytes of wires that were let go of in good order; the loop takes them once.
+    leaving: BTreeMap<WireId, OutBuf>,
+    last_exchange: u64,
+    io: VecDeque<IoRequest>,
+}
+
+/// A connection and what it is used for.
+#[derive(Debug)]
+struct Line {
+    wire: Wire,
+    job: Option<Job>,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Job {
+    exchange: ExchangeId,
+    method: Method,
+    /// Where to, path and query; the origin is always the target's.
+    path: String,
+    /// Everything behind the request line, until the answer begins; `None` when it was too much to keep.
+    rest: Option<Vec<u8>>,
+    written: bool,
+    /// Where redirects have led from.
+    visited: Vec<String>,
+    retried: bool,
+    until: Option<Uptime>,
+    redirect: Option<Redirect>,
+}
+
+#[derive(Debug)]
+struct Redirect {
+    status: u16,
+    location: Option<String>,
+    /// Bytes of its body so far.
+    skipped: usize,
+}
+
+impl Client {
+    pub(crate) fn new(target: HttpTarget, limits: &Limits, kept_bytes_max: usize) -> Self {
+        Self {
+            target,
+            limits: WireLimits::from(limits),
+            idle_max: limits.pool_connections_max,
+            redirects_max: limits.redirects_max,
+            kept_bytes_max,
+            lines: BTreeMap::new(),
+            idle: Vec::new(),
+            places: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            last_exchange: 0,
+            io: VecDeque::new(),
+        }
+    }
+
+    pub(crate) const fn target(&self) -> &HttpTarget {
+        &self.target
+    }
+
+    /// Bytes that wait to be written.
+    pub(crate) fn unsent(&self) -> usize {
+        let of = |line: &Line| {
+            let waiting = line.job.as_ref().filter(|job| !job.written);
+            line.wire.out.len() + waiting.map_or(0, Job::kept)
+        };
+        self.lines.values().map(of).sum()
+    }
+
+    /// Sends a request: on a kept connection, or on a new one. `rest` is everything behind the request line.
+    pub(crate) fn submit(
+        &mut self,
+        now: Now,
+        method: Method,
+        path: String,
+        rest: Vec<u8>,
+        wires: &mut WireMint,
+    ) -> ExchangeId {
+        self.last_exchange += 1;
+        let exchange = ExchangeId(self.last_exchange);
+        let job = Job {
+            exchange,
+            method,
+            path,
+            rest: Some(rest),
+            written: false,
+            visited: Vec::new(),
+            retried: false,
+            until: None,
+            redirect: None,
+        };
+        let kept = self.idle.pop();
+        self.place(now, job, kept, wires);
+        exchange
+    }
+
+    /// Gives an exchange up at `until`, as broken, if it is not over by then. The earliest such time counts.
+    pub(crate) fn give_up_at(&mut self, exchange: ExchangeId, until: Uptime) {
+        if let Some(job) = self.job(exchange) {
+            job.until = Some(job.until.map_or(until, |before| before.min(until)));
+        }
+    }
+
+    /// Ends an exchange: its connection is closed, nothing more is told of it.
+    pub(crate) fn cancel(&mut self, exchange: ExchangeId) {
+        if let Some(wire) = self.places.remove(&exchange) {
+            self.drop_wire(wire, false);
+        }
+    }
+
+    /// Ends everything but the exchange `keep`. What has not left of the exchanges in `sending` still leaves.
+    pub(crate) fn close(&mut self, keep: Option<ExchangeId>, sending: impl Fn(ExchangeId) -> bool) {
+        let kept = keep.and_then(|exchange| self.places.get(&exchange).copied());
+        let ids: Vec<WireId> = self.lines.keys().copied().collect();
+        for id in ids.into_iter().filter(|id| Some(*id) != kept) {
+            let Some(line) = self.lines.get_mut(&id) else {
+                continue;
+            };
+            let leaves = line.job.as_ref().is_some_and(|job| sending(job.exchange));
+            if leaves && !line.wire.out.is_empty() {
+                let out = std::mem::take(&mut line.wire.out);
+                self.leaving.insert(id, out);
+                self.drop_wire(id, true);
+                self.io.push_back(IoRequest::Finish(id));
+            } else {
+                self.drop_wire(id, false);
+            }
+        }
+    }
+
+    pub(crate) fn poll_io(&mut self) -> Option<IoRequest> {
+        self.io.pop_front()
+    }
+
+    pub(crate) fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
+        match self.lines.get_mut(&wire) {
+            Some(line) => Some(&mut line.wire.out),
+            None => self.leaving.get_mut(&wire),
+        }
+    }
+
+    fn job(&mut self, exchange: ExchangeId) -> Option<&mut Job> {
+        let wire = self.places.get(&exchange)?;
+        self.lines.get_mut(wire)?.job.as_mut()
+    }
+
+    fn place(&mut self, now: Now, job: Job, kept: Option<WireId>, wires: &mut WireMint) {
+        let id = kept.unwrap_or_else(|| {
+            let id = wires.mint();
+            let (wire, request) = Wire::open(id, &self.target, self.limits);
+            self.io.push_back(request);
+            self.lines.insert(id, Line { wire, job: None });
+            id
+        });
+        self.places.insert(job.exchange, id);
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.job = Some(job);
+        }
+        self.write(now, id);
+    }
+
+    /// Writes the request that waits for this connection, when it is ready.
+    fn write(&mut self, now: Now, id: WireId) {
+        let kept: usize = self.lines.values().filter_map(Line::kept).sum();
+        let room = kept <= self.kept_bytes_max;
+        let Some(line) = self.lines.get_mut(&id) else {
+            return;
+        };
+        let Line { wire, job } = line;
+        let Some(job) = job.as_mut().filter(|job| !job.written && wire.is_idle()) else {
+            return;
+        };
+        let start = format!("{} {} HTTP/1.1\r\n", job.method.as_str(), job.path);
+        let rest = job.rest.as_deref().unwrap_or_default();
+        wire.send(now, [start.as_bytes(), rest]);
+        job.written = true;
+        if !room {
+            job.rest = None;
+        }
+        self.io.push_back(IoRequest::Flush(id));
+    }
+
+    /// Takes the next step off bytes that arrived on a wire. Call until `None`, also with empty input.
+    pub(crate) fn read<'a>(
+        &mut self,
+        now: Now,
+        id: WireId,
+        input: &mut &'a [u8],
+        wires: &mut WireMint,
+    ) -> Option<Step<'a>> {
+        loop {
+            let line = self.lines.get_mut(&id)?;
+            let mut again = None;
+            let piece = line.wire.read(now, &self.target, input, &mut again);
+            self.io.extend(again);
+            match piece {
+                Ok(None) => return None,
+                Ok(Some(piece)) => {
+                    if let Some(step) = self.take(now, id, piece, wires) {
+                        return Some(step);
+                    }
+                }
+                Err(why) => return self.lose(now, id, why, false, wires),
+            }
+        }
+    }
+
+    /// Anything else that happened on a wire.
+    pub(crate) fn hear(
+        &mut self,
+        now: Now,
+        id: WireId,
+        event: IoEvent<'_>,
+        wires: &mut WireMint,
+    ) -> Option<Step<'static>> {
+        let line = self.lines.get_mut(&id)?;
+        match event {
+            IoEvent::Opened => match line.wire.opened(now, &self.target) {
+                Ok(Some(piece)) => self.take(now, id, piece, wires),
+                Ok(None) => {
+                    self.io.push_back(IoRequest::Flush(id));
+                    None
+                }
+                Err(why) => self.lose(now, id, why, false, wires),
+            },
+            IoEvent::Eof => match line.wire.ended() {
+                Ok(Some(piece)) => self.take(now, id, piece, wires),
+                Ok(None) => None,
+                Err(why) => self.lose(now, id, why, false, wires),
+            },
+            IoEvent::WriteClosed => {
+                line.wire.write_closed();
+                if line.job.is_none() {
+                    return self.lose(
+                        now,
+                        id,
+                        "idle connection was reset".to_owned(),
+                        false,
+                        wires,
+                    );
+                }
+                None
+            }
+            IoEvent::Drained => {
+                line.wire.look(now);
+                None
+            }
+            IoEvent::Failed(fault) => self.failed(now, id, fault, wires),
+            // Bytes go through `read`; the others are of children only.
+            IoEvent::Bytes(_) | IoEvent::StderrBytes(_) | IoEvent::Exited(_) => None,
+        }
+    }
+
+    fn failed(
+        &mut self,
+        now: Now,
+        id: WireId,
+        fault: IoFault,
+        wires: &mut WireMint,
+    ) -> Option<Step<'static>> {
+        let line = self.lines.get(&id)?;
+        if line.wire.was_up() {
+            return self.lose(now, id, fault.message, true, wires);
+        }
+        let job = self.drop_wire(id, true)?;
+        Some(Step {
+            exchange: job.exchange,
+            what: What::Failed(Fault::NotOpened(fault)),
+        })
+    }
+
+    /// Moves a wire on by one piece.
+    fn take<'a>(
+        &mut self,
+        now: Now,
+        id: WireId,
+        piece: Piece<'a>,
+        wires: &mut WireMint,
+    ) -> Option<Step<'a>> {
+        let line = self.lines.get_mut(&id)?;
+        let job = line.job.as_mut();
+        let what = match (piece, job) {
+            (Piece::Up, _) => {
+                self.write(now, id);
+                return None;
+            }
+            (Piece::Head(head, framing), Some(job)) => {
+                if matches!(head.status, 301 | 302 | 303 | 307 | 308) {
+                    let location = head.fields.only("location").map(str::to_owned);
+                    job.redirect = Some(Redirect {
+                        status: head.status,
+                        location,
+                        skipped: 0,
+                    });
+                    return None;
+                }
+                job.rest = None;
+                What::Head(head, framing)
+            }
+            (Piece::Data(data), Some(job)) => match &mut job.redirect {
+                None => What::Data(data),
+                Some(redirect) => {
+                    redirect.skipped = redirect.skipped.saturating_add(data.len());
+                    if redirect.skipped <= BODY_KEPT_MAX {
+                        return None;
+                    }
+                    // Nobody reads it: a new connection is cheaper.
+                    let job = self.drop_wire(id, false)?;
+                    return self.follow(now, job, None, wires);
+                }
+            },
+            (Piece::End, Some(_)) => return self.end(now, id, wires),
+            // An answer without a request does not get this far.
+            (Piece::Head(..) | Piece::Data(_) | Piece::End, None) => return None,
+        };
+        let exchange = self.lines.get(&id)?.job.as_ref()?.exchange;
+        Some(Step { exchange, what })
+    }
+
+    fn end(&mut self, now: Now, id: WireId, wires: &mut WireMint) -> Option<Step<'static>> {
+        let line = self.lines.get_mut(&id)?;
+        let reusable = line.wire.is_idle();
+        let job = if reusable {
+            line.job.take()?
+        } else {
+            self.drop_wire(id, false)?
+        };
+        self.places.remove(&job.exchange);
+        if job.redirect.is_some() {
+            return self.follow(now, job, reusable.then_some(id), wires);
+        }
+        if reusable {
+            self.keep(id);
+        }
+        let (exchange, what) = (job.exchange, What::End);
+        Some(Step { exchange, what })
+    }
+
+    /// Keeps a connection for the next request; the one that has rested longest makes room.
+    fn keep(&mut self, id: WireId) {
+        self.idle.push(id);
+        if self.idle.len() > self.idle_max {
+            let oldest = self.idle.remove(0);
+            self.drop_wire(oldest, false);
+        }
+    }
+
+    /// Follows a redirect, or says why not. `kept` is the connection it came on, if it can be used.
+    fn follow(
+        &mut self,
+        now: Now,
+        mut job: Job,
+        kept: Option<WireId>,
+        wires: &mut WireMint,
+    ) -> Option<Step<'static>> {
+        self.places.remove(&job.exchange);
+        let redirect = job.redirect.take()?;
+        let from = Uri {
+            path_and_query: job.path.clone(),
+            ..self.target.url.clone()
+        };
+        let location = redirect.location.as_deref().unwrap_or("");
+        match self.next_path(&job, &from, &redirect) {
+            Ok(path) => {
+                job.visited.push(std::mem::replace(&mut job.path, path));
+                job.written = false;
+                self.place(now, job, kept, wires);
+                None
+            }
+            Err(why) => {
+                if let Some(id) = kept {
+                    self.keep(id);
+                }
+                let to = match resolve(&from, location) {
+                    Ok(to) => to.to_string(),
+                    Err(_) => location.to_owned(),
+                };
+                let fault = Fault::Redirect {
+                    from: UrlForLog(&from.to_string()).to_string(),
+                    to: UrlForLog(&to).to_string(),
+                    why,
+                };
+                Some(Step {
+                    exchange: job.exchange,
+                    what: What::Failed(fault),
+                })
+            }
+        }
+    }
+
+    fn next_path(
+        &self,
+        job: &Job,
+        from: &Uri,
+        redirect: &Redirect,
+    ) -> Result<String, &'static str> {
+        if !job.method.survives(redirect.status) {
+            return Err("a message follows only 307 and 308");
+        }
+        let location = redirect.location.as_deref().unwrap_or("");
+        if location.is_empty() {
+            return Err("it names no place");
+        }
+        let to = resolve(from, location).map_err(|_| "it names no URL that we can call")?;
+        if to.userinfo || !same_origin(from, &to) {
+            return Err("it leads to another origin");
+        }
+        if to.path_and_query == job.path || job.visited.contains(&to.path_and_query) {
+            return Err("it leads back to where it came from");
+        }
+        if job.visited.len() >= self.redirects_max {
+            return Err("there were too many before it");
+        }
+        if job.rest.is_none() {
+            return Err("the message was too long to be kept");
+        }
+        Ok(to.path_and_query)
+    }
+
+    /// A wire is of no further use. `gone` says that the loop knows.
+    fn lose(
+        &mut self,
+        now: Now,
+        id: WireId,
+        why: String,
+        gone: bool,
+        wires: &mut WireMint,
+    ) -> Option<Step<'static>> {
+        let line = self.lines.get(&id)?;
+        let (was_up, reused) = (line.wire.was_up(), line.wire.is_reused());
+        let never_left = line.wire.kept_all();
+        let silent = !line.wire.has_answer_bytes();
+        let mut job = self.drop_wire(id, gone)?;
+        let unsent = !job.written || (never_left && silent);
+        let may_repeat = unsent || (job.method.is_idempotent() && silent);
+        if was_up && reused && may_repeat && !job.retried && job.rest.is_some() {
+            log::debug!("{}: a kept connection was stale, once more", self.label());
+            (job.retried, job.written, job.redirect) = (true, false, None);
+            self.place(now, job, None, wires);
+            return None;
+        }
+        // The loop names the address itself.
+        let why = if gone {
+            why
+        } else {
+            format!("{}: {why}", self.label())
+        };
+        let fault = if unsent {
+            Fault::NotSent(why)
+        } else {
+            Fault::Broken(why)
+        };
+        Some(Step {
+            exchange: job.exchange,
+            what: What::Failed(fault),
+        })
+    }
+
+    fn label(&self) -> String {
+        Quoted(&authority(&self.target.url)).to_string()
+    }
+
+    /// Takes a wire away and gives the request that was on it.
+    fn drop_wire(&mut self, id: WireId, gone: bool) -> Option<Job> {
+        let line = self.lines.remove(&id)?;
+        self.idle.retain(|idle| *idle != id);
+        self.io
+            .retain(|request| !matches!(request, IoRequest::Flush(wire) if *wire == id));
+        if !gone {
+            self.io.push_back(IoRequest::Close(id));
+        }
+        let job = line.job?;
+        self.places.remove(&job.exchange);
+        Some(job)
+    }
+
+    /// Sees to what is due. Call until `None`.
+    pub(crate) fn expire(&mut self, now: Now, wires: &mut WireMint) -> Option<Step<'static>> {
+        self.lines.values_mut().for_each(|line| line.wire.look(now));
+        loop {
+            let due = self.lines.iter().find_map(|(id, line)| {
+                let until = line.job.as_ref().and_then(|job| job.until);
+                if until.is_some_and(|until| until <= now.up) {
+                    return Some((*id, None));
+                }
+                let due = line.wire.due().filter(|due| due.at() <= now.up)?;
+                Some((*id, Some(due)))
+            });
+            let (id, due) = due?;
+            match due {
+                Some(Due::Idle(_)) => {
+                    self.drop_wire(id, false);
+                }
+                Some(Due::Head(_)) => {
+                    let limit = self.limits.header_timeout.as_millis();
+                    let why = format!("head of the answer timed out after {limit} ms");
+                    return self.lose(now, id, why, false, wires);
+                }
+                Some(Due::Stalled(_)) => {
+                    let queued = self.lines.get(&id).map_or(0, |line| line.wire.out.len());
+                    let limit = self.limits.write_stall_timeout.as_millis();
+                    let why =
+                        format!("server is not reading: {queued} bytes queued for {limit} ms");
+                    return self.lose(now, id, why, false, wires);
+                }
+                None => {
+                    let Some(job) = self.drop_wire(id, false) else {
+                        continue;
+                    };
+                    let why = format!("{}: no end of the answer in time", self.label());
+                    return Some(Step {
+                        exchange: job.exchange,
+                        what: What::Failed(Fault::Broken(why)),
+                    });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Deadline> {
+        let of = |line: &Line| {
+            let due = line
+                .wire
+                .due()
+                .map(|due| Deadline::new(due.at(), due.why()));
+            let until = line.job.as_ref().and_then(|job| job.until);
+            let until = until.map(|at| Deadline::new(at, "end of an answer"));
+            Deadline::earlier(due, until)
+        };
+        self.lines.values().filter_map(of).min()
+    }
+}
+
+impl Job {
+    fn kept(&self) -> usize {
+        self.rest.as_ref().map_or(0, Vec::len)
+    }
+}
+
+impl Line {
+    fn kept(&self) -> Option<usize> {
+        self.job.as_ref().map(Job::kept)
+    }
+}

@@ -1,0 +1,187 @@
+//! The fields of our requests. Every value gets into a head through
+//! [`append_field`], and nowhere else.
+//!
+//! Source: Spec 2025-11-25 basic/transports (Sending Messages, Session Management, Protocol Version Header),
+//! 2026-07-28 basic/transports/streamable-http (Request Headers, Value Encoding); reliability-security T18, T22.
+
+use super::target::{HttpTarget, authority};
+use crate::codec::http_body::append_decimal;
+use crate::codec::http1::{WriteError, append_field};
+use crate::link::http_rules::encode_value;
+use crate::protocol::client::{Dialect, Outgoing, OutgoingKind};
+use crate::protocol::revision::Revision;
+use crate::secret::Secret;
+
+/// Names that a configuration cannot set: they frame the message, choose its form, or say what the protocol
+/// has them say.
+const RESERVED: &[&str] = &[
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Whether a configured field of this name is left out of requests.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    RESERVED.contains(&lower.as_str()) || lower.starts_with("mcp-param-")
+}
+
+/// Writes what follows the request line.
+#[derive(Debug)]
+pub(crate) struct FieldWriter {
+    /// What all requests have in common, as lines. Holds secrets.
+    common: Secret<Vec<u8>>,
+}
+
+/// Which session a request belongs to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SessionFields<'a> {
+    pub(crate) id: Option<&'a str>,
+    pub(crate) revision: Option<Revision>,
+}
+
+impl FieldWriter {
+    /// # Errors
+    /// When a configured name or value cannot stand in a head.
+    pub(crate) fn new(target: &HttpTarget) -> Result<Self, WriteError> {
+        let mut common = Vec::new();
+        append_field(&mut common, "Host", &authority(&target.url))?;
+        append_field(&mut common, "Accept-Encoding", "identity")?;
+        let mut own_agent = true;
+        for (name, value) in &target.headers {
+            if is_reserved(name) {
+                log::debug!("configured header {name} is ours to set and left out");
+                continue;
+            }
+            own_agent &= !name.eq_ignore_ascii_case("user-agent");
+            append_field(&mut common, name, value.expose())?;
+        }
+        if own_agent {
+            let agent = concat!("drawspan/", env!("CARGO_PKG_VERSION"));
+            append_field(&mut common, "User-Agent", agent)?;
+        }
+        Ok(Self {
+            common: Secret::new(common),
+        })
+    }
+
+    /// Everything of a POST behind its request line: fields, empty line, body.
+    ///
+    /// # Errors
+    /// When the method, a parameter's name or the session id cannot stand in a head.
+    pub(crate) fn post(
+        &self,
+        message: &Outgoing,
+        session: SessionFields<'_>,
+    ) -> Result<Vec<u8>, WriteError> {
+        let common = self.common.expose();
+        let mut out = Vec::with_capacity(common.len() + message.body.len() + 256);
+        out.extend_from_slice(common);
+        append_field(&mut out, "Accept", "application/json, text/event-stream")?;
+        append_field(&mut out, "Content-Type", "application/json")?;
+        match message.dialect {
+            Dialect::Handshake => {}
+            Dialect::Session(revision) => {
+                let revision = Some(revision);
+                append_session(
+                    &mut out,
+                    SessionFields {
+                        revision,
+                        ..session
+                    },
+                )?;
+            }
+            Dialect::Stateless(revision) => append_routing(&mut out, &message.kind, revision)?,
+        }
+        out.extend_from_slice(b"Content-Length: ");
+        append_decimal(&mut out, message.body.len() as u64);
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(&message.body);
+        Ok(out)
+    }
+
+    /// Everything of a GET behind its request line.
+    ///
+    /// # Errors
+    /// When the event id or the session id cannot stand in a head.
+    pub(crate) fn get(
+        &self,
+        session: SessionFields<'_>,
+        last_event_id: Option<&str>,
+    ) -> Result<Vec<u8>, WriteError> {
+        let mut out = self.common.expose().clone();
+        append_field(&mut out, "Accept", "text/event-stream")?;
+        append_session(&mut out, session)?;
+        if let Some(id) = last_event_id {
+            append_field(&mut out, "Last-Event-ID", id)?;
+        }
+        out.extend_from_slice(b"\r\n");
+        Ok(out)
+    }
+
+    /// Everything of a DELETE behind its request line.
+    ///
+    /// # Errors
+    /// When the session id cannot stand in a head.
+    pub(crate) fn delete(&self, session: SessionFields<'_>) -> Result<Vec<u8>, WriteError> {
+        let mut out = self.common.expose().clone();
+        append_session(&mut out, session)?;
+        out.extend_from_slice(b"\r\n");
+        Ok(out)
+    }
+}
+
+fn append_session(out: &mut Vec<u8>, session: SessionFields<'_>) -> Result<(), WriteError> {
+    if let Some(id) = session.id {
+        append_field(out, "Mcp-Session-Id", id)?;
+    }
+    if let Some(revision) = session.revision {
+        append_field(out, "MCP-Protocol-Version", revision.as_str())?;
+    }
+    Ok(())
+}
+
+fn append_routing(
+    out: &mut Vec<u8>,
+    kind: &OutgoingKind,
+    revision: Revision,
+) -> Result<(), WriteError> {
+    append_field(out, "MCP-Protocol-Version", revision.as_str())?;
+    match kind {
+        OutgoingKind::Request {
+            method,
+            name,
+            params,
+            ..
+        } => {
+            append_field(out, "Mcp-Method", method)?;
+            if let Some(name) = name {
+                append_field(out, "Mcp-Name", &encode_value(name))?;
+            }
+            for (name, value) in params {
+                append_field(out, name, &encode_value(value))?;
+            }
+            Ok(())
+        }
+        OutgoingKind::Notification { method } => append_field(out, "Mcp-Method", method),
+        OutgoingKind::Answer => Ok(()),
+    }
+}
