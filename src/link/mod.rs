@@ -11,6 +11,7 @@ pub mod http_server;
 mod line_frames;
 mod stderr_tail;
 pub mod stdio_child;
+pub mod sse_client;
 pub mod stdio_host;
 pub mod unix_link;
 pub mod upstream;

@@ -10,6 +10,7 @@ use crate::codec::outbuf::OutBuf;
 use crate::codec::uri::Uri;
 use crate::ids::{UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
+use crate::link::sse_client::SseLink;
 use crate::link::upstream::UpstreamEvent;
 use crate::link::{FaultKind, IoEvent, IoFault, IoRequest, OpenSpec, TlsSpec};
 use crate::protocol::client::{Dialect, Outgoing, OutgoingKind, RequestEnd};
@@ -73,6 +74,7 @@ macro_rules! face {
 }
 
 face!(HttpLink);
+face!(SseLink);
 
 /// One request as the server gets it.
 #[derive(Clone, Debug)]
