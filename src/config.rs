@@ -1,9 +1,15 @@
 //! Configuration files and the environment, read into types.
 //!
 //! Two files matter: OpenClaw's own (`openclaw.json` in its state directory), for the Gateway, and
-//! drawspan's (`--config`, `./drawspan.json` or `./.mcp.json`), for hooks and limits. Both are
-//! JSON5 and have one reader: keys that are not known are skipped, known keys of the wrong type are
-//! an error that names the key and never shows a value.
+//! drawspan's (`--config`, `./drawspan.json` or `./.mcp.json`), for servers, hooks and limits. Both
+//! are JSON5 and have one reader: keys that are not known are skipped, known keys of the wrong type are
+//! an error that names the key and never shows a value. Entries of servers stay raw: see
+//! [`entry`](crate::manager::entry). The files of other programs are read on request only:
+//! [`import`](mod@import).
+
+mod document;
+pub mod import;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,6 +20,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use self::document::Document;
+pub use self::servers::ServerMap;
 use crate::gateway::endpoint::{ConfigSecret, ConfiguredSecrets, GatewayConfig, expand_home};
 use crate::limits::{LimitError, Limits};
 use crate::secret::Secret;
@@ -27,6 +35,8 @@ pub struct Config {
     pub before_tool_call: Option<HookConfig>,
     /// `limits`: by printed name, times in milliseconds.
     pub limits: BTreeMap<String, u64>,
+    /// `mcpServers`, `servers` or `mcp.servers`: upstream servers.
+    pub servers: ServerMap,
 }
 
 /// A program that is asked before each tool call.
@@ -78,7 +88,9 @@ impl Config {
     /// # Errors
     /// When it cannot be read or used. The error does not repeat the path.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        Self::parse(&fs::read_to_string(path).map_err(ConfigError::Io)?)
+        let mut config = Self::parse(&read_text(path)?)?;
+        config.servers.path = Some(path.to_owned());
+        Ok(config)
     }
 
     /// Reads the file at `path`; the defaults when there is none.
@@ -99,14 +111,14 @@ impl Config {
     /// # Errors
     /// When it is none, or a known key has the wrong type.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let value: Value =
-            json5::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
+        let document = read_json5(text)?;
+        let value = document.value();
         let root = Node::root(&value)?;
         Ok(Self {
             gateway: read_gateway(&root.section("gateway")?)?,
             before_tool_call: read_hook(&root.section("hooks")?.section("beforeToolCall")?)?,
             limits: read_limits(&root.section("limits")?)?,
+            servers: ServerMap::of(&document),
         })
     }
 
@@ -120,6 +132,16 @@ impl Config {
         }
         limits.check().map_err(ConfigError::Limit)
     }
+}
+
+/// The text of a file, whatever is in it.
+fn read_text(path: &Path) -> Result<String, ConfigError> {
+    fs::read_to_string(path).map_err(ConfigError::Io)
+}
+
+fn read_json5(text: &str) -> Result<Document, ConfigError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    json5::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))
 }
 
 /// The environment of this process; variables that are not text are left out.

@@ -197,11 +197,14 @@ fn resolve(
     for missing in missing {
         let top = missing.path.split('.').next().unwrap_or("");
         if KNOWN.contains(&top) {
-            fields.fail(format!(
-                "{} needs the variable {}, which is not set or empty",
-                Quoted(&missing.path),
-                Quoted(&missing.name)
-            ));
+            let (path, name) = (Quoted(&missing.path), Quoted(&missing.name));
+            fields.fail(if placeholder::is_input(&missing.name) {
+                format!(
+                    "{path} asks a person for ${{{name}}}: write ${{NAME}} and set that variable"
+                )
+            } else {
+                format!("{path} needs the variable {name}, which is not set or empty")
+            });
         }
     }
     let config = if fields.failed() {

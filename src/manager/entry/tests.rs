@@ -472,6 +472,15 @@ fn fingerprints_see_changes_and_no_spelling() {
     ] {
         assert_ne!(base, of(other.clone()), "{other}");
     }
+    let raw = |text: &str| {
+        let map = [("srv".to_owned(), text.to_owned())];
+        let read = read_servers(&map, &env(&[]), &Limits::DEFAULT);
+        config(&read[0]).fingerprint.clone()
+    };
+    assert_eq!(
+        raw(r#"{"command":"x","n":{"b":1,"a":2},"cwd":"/s"}"#),
+        raw(r#"{"cwd":"/s", "n":{"a":2,"b":1}, "command":"x"}"#)
+    );
     let secret = json!({"command": "x", "env": {"A": "${A}"}});
     let print = |value| {
         config(&read_with(&secret, &[("A", value)]))

@@ -48,6 +48,9 @@ pub(super) fn read(fields: &mut Fields<'_>, env: &BTreeMap<String, String>) -> O
             fields.warn(format!("{found} is not known: rename it to {right}"));
         }
     }
+    if fields.get("envFile").is_some() {
+        fields.warn("envFile is not read: put its variables into env, as ${NAME}");
+    }
     let url = text_or_fail(fields, "url");
     let command = match fields.get("command") {
         Some(Value::String(command)) => Some(command.trim()).filter(|text| !text.is_empty()),
