@@ -7,6 +7,7 @@
 //! [`entry`](crate::manager::entry). The files of other programs are read on request only:
 //! [`import`](mod@import).
 
+mod codex;
 mod document;
 pub mod import;
 mod servers;
@@ -56,6 +57,8 @@ pub enum ConfigError {
     Io(io::Error),
     /// No JSON5; what and where.
     Syntax(String),
+    /// No TOML; what and where.
+    Toml(String),
     /// A key with the wrong kind of value.
     Key {
         /// The key with its parents, joined by dots.
@@ -74,6 +77,7 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Io(error) => write!(f, "cannot be read: {error}"),
             Self::Syntax(what) => write!(f, "is not JSON5: {what}"),
+            Self::Toml(what) => write!(f, "is not TOML: {what}"),
             Self::Key { key, must, found } => write!(f, "{key} must be {must} (found {found})"),
             Self::Limit(error) => write!(f, "limits: {error}"),
         }
@@ -142,6 +146,11 @@ fn read_text(path: &Path) -> Result<String, ConfigError> {
 fn read_json5(text: &str) -> Result<Document, ConfigError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     json5::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))
+}
+
+fn read_toml(text: &str) -> Result<Document, ConfigError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    basic_toml::from_str(text).map_err(|error| ConfigError::Toml(error.to_string()))
 }
 
 /// The environment of this process; variables that are not text are left out.

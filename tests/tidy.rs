@@ -82,6 +82,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("env_logger", &["src/logging.rs"]),
     ("json5", &["src/config.rs"]),
     ("jsonschema", &["src/protocol/schema"]),
+    ("basic_toml", &["src/config.rs"]),
 ];
 
 #[test]

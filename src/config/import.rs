@@ -6,6 +6,7 @@
 //! | `claude` | `~/.claude.json` for this directory, `./.mcp.json`, `~/.claude.json`, Claude Desktop's |
 //! | `vscode` | `./.vscode/mcp.json`, then the person's `mcp.json` and `settings.json` |
 //! | `cursor` | `./.cursor/mcp.json`, then `~/.cursor/mcp.json` |
+//! | `codex` | `./.codex/config.toml`, then `config.toml` in `$CODEX_HOME` or `~/.codex` |
 //!
 //! A file that is not there says nothing; one that cannot be read is an error that names it.
 
@@ -14,7 +15,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::document::Document;
-use super::{ConfigError, ServerMap, openclaw_config, read_json5, read_text, state_dir};
+use super::{
+    ConfigError, ServerMap, codex, openclaw_config, read_json5, read_text, read_toml, state_dir,
+};
 
 /// A program whose servers can be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +30,19 @@ pub enum Program {
     VsCode,
     /// Cursor.
     Cursor,
+    /// Codex.
+    Codex,
 }
 
 impl Program {
     /// All of them, for help and errors.
-    pub const ALL: [Self; 4] = [Self::OpenClaw, Self::Claude, Self::VsCode, Self::Cursor];
+    pub const ALL: [Self; 5] = [
+        Self::OpenClaw,
+        Self::Claude,
+        Self::VsCode,
+        Self::Cursor,
+        Self::Codex,
+    ];
 
     /// The word on the command line.
     #[must_use]
@@ -41,6 +52,7 @@ impl Program {
             Self::Claude => "claude",
             Self::VsCode => "vscode",
             Self::Cursor => "cursor",
+            Self::Codex => "codex",
         }
     }
 
@@ -108,6 +120,8 @@ enum Part {
     Project,
     /// `mcp.servers` of an editor's settings.
     Settings,
+    /// `mcp_servers` of a TOML file.
+    Codex,
 }
 
 /// The servers of `program` for a person working in `directory`, an absolute path.
@@ -130,8 +144,13 @@ pub fn import(
             Err(ConfigError::Io(error)) if is_absent(&error) => continue,
             other => other.map_err(file)?,
         };
-        let mut document = read_json5(&text).map_err(file)?;
-        document.each_text(&|text| filled_in(text, env, directory));
+        let document = if *part == Part::Codex {
+            codex::translated(read_toml(&text).map_err(file)?)
+        } else {
+            let mut document = read_json5(&text).map_err(file)?;
+            document.each_text(&|text| filled_in(text, env, directory));
+            document
+        };
         let mut found = part.of(&document, directory);
         found.path = Some(path.clone());
         map.merge(found);
@@ -153,7 +172,7 @@ impl Part {
         let named = |name| document.get(name).map(|part| wrapped(name, part));
         let part = match self {
             Self::Maps => Some(document.clone()),
-            Self::McpServers => named("mcpServers"),
+            Self::McpServers | Self::Codex => named("mcpServers"),
             Self::Mcp => named("mcp"),
             Self::Project => {
                 let projects = document.get("projects");
@@ -213,6 +232,14 @@ fn files(
             (here(".cursor/mcp.json"), Part::Maps),
             (in_home(".cursor/mcp.json"), Part::Maps),
         ],
+        Program::Codex => {
+            let own = env.get("CODEX_HOME").filter(|dir| !dir.is_empty());
+            let own = own.map(PathBuf::from).or_else(|| in_home(".codex"));
+            vec![
+                (here(".codex/config.toml"), Part::Codex),
+                (own.map(|dir| dir.join("config.toml")), Part::Codex),
+            ]
+        }
     };
     let there = files.into_iter();
     there
@@ -363,6 +390,57 @@ mod tests {
             r#"{"mcpServers": {"t": {}}}"#,
         );
         assert_eq!(place.keys(Program::Claude), "t");
+    }
+
+    #[test]
+    fn codex_writes_toml_and_has_names_of_its_own() {
+        let place = Place::new("codex");
+        let text = r#"
+            model = "x"  # a comment
+            [mcp_servers.docs]
+            command = "npx"
+            args = ["-y", "docs", "${HOME}"]
+            env_vars = ["TOKEN"]
+            startup_timeout_sec = 20.5
+            [mcp_servers.docs.env]
+            A = "1"
+            [mcp_servers."far away"]
+            url = "https://h/mcp"
+            bearer_token_env_var = "far_token"
+            http_headers = { "X-A" = "1" }
+            env_http_headers = { "X-B" = "B" }
+            disabled_tools = ["rm"]
+            enabled = false
+        "#;
+        place.file(".codex/config.toml", text);
+        let map = place.import(Program::Codex).expect("found");
+        let entry = |key: &str| -> serde_json::Value {
+            let found = map.servers.iter().find(|(other, _)| other == key);
+            serde_json::from_str(&found.expect(key).1).expect("JSON")
+        };
+        assert_eq!(
+            entry("docs"),
+            serde_json::json!({
+                "command": "npx", "args": ["-y", "docs", "$${HOME}"], "inheritEnv": ["TOKEN"],
+                "connectTimeout": 20.5, "env": {"A": "1"},
+            })
+        );
+        assert_eq!(
+            entry("far away"),
+            serde_json::json!({
+                "url": "https://h/mcp", "enabled": false, "toolFilter": {"exclude": ["rm"]},
+                "headers": {"Authorization": "Bearer ${env:far_token}", "X-A": "1", "X-B": "${env:B}"},
+            })
+        );
+        place.file(".codex/config.toml", "[mcp_servers");
+        let broken = place
+            .import(Program::Codex)
+            .expect_err("broken")
+            .to_string();
+        assert!(
+            broken.contains(".codex/config.toml is not TOML: "),
+            "{broken}"
+        );
     }
 
     #[test]
