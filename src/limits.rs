@@ -136,6 +136,8 @@ limits! {
     subscriptions_open_max, "subscriptions_open_max": usize = 16, "streams";
     /// Resources one client, or one listen stream, may be subscribed to.
     resource_subscriptions_max, "resource_subscriptions_max": usize = 1_024, "resources";
+    /// Tasks one listen stream may be subscribed to; as many as there may be.
+    task_subscriptions_max, "task_subscriptions_max": usize = 1_024, "tasks";
     /// Bytes waiting for a reader at which we stop reading from it. It still gets the answers it asked for.
     out_high_bytes, "out_high_bytes": usize = MIB, "bytes";
     /// Bytes waiting for a reader at which we read from it again.

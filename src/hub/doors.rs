@@ -323,6 +323,9 @@ impl Hub {
                 (ServerEvent::Request(request), Some(exchange)) => {
                     self.http.bind(id, request.key, exchange);
                 }
+                (ServerEvent::ListenTasks { key, .. }, Some(exchange)) => {
+                    self.http.bind(id, *key, exchange);
+                }
                 (ServerEvent::Cancelled(key), _) => self.http.unbind(now, id, *key),
                 _ => {}
             }

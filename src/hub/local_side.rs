@@ -1,6 +1,6 @@
 //! The side of local tools: what the embedding program answers itself, by polling.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ledger::Place;
 use super::{Hub, HubEvent};
@@ -11,7 +11,7 @@ use crate::link::http_rules::{ParamHeader, param_headers};
 use crate::local::{CallFacts, Local, LocalAnswer, LocalOutput, LocalReply, Registry};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::revision::Revision;
-use crate::protocol::server::{Answer, AskKey, RequestKey};
+use crate::protocol::server::{Answer, AskKey, RequestKey, ServerPeer};
 
 /// What the embedding program offers.
 #[derive(Debug)]
@@ -283,8 +283,69 @@ impl Hub {
                     self.with_peer(now, id, |peer, sink| peer.resource_updated(&uri, sink));
                 }
             }
-            // Tasks are polled; nobody can subscribe to them yet.
-            LocalOutput::TaskChanged { .. } => {}
+            LocalOutput::TaskChanged { task } => {
+                for id in self.all_peers() {
+                    self.tell_of_task(now, id, &task);
+                }
+            }
+        }
+    }
+
+    /// A client wants to listen to tasks: those that are its own.
+    pub(super) fn listen_to_tasks(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        key: RequestKey,
+        tasks: BTreeSet<String>,
+        client_capabilities: &str,
+    ) {
+        let Some(local) = &self.local else { return };
+        let principal = self.http.principal_of(peer);
+        let granted = local
+            .desk
+            .grant_tasks(tasks, principal, client_capabilities);
+        let tasks = match granted {
+            Ok(tasks) => tasks,
+            Err(error) => return self.respond(now, peer, key, Answer::Error(&error)),
+        };
+        // One that has ended changes no more: its listener would wait for ever.
+        let ended = |task: &&String| local.desk.task_has_ended(task);
+        let ended: Vec<String> = tasks.iter().filter(ended).cloned().collect();
+        self.with_peer(now, peer, |peer, sink| {
+            peer.listen_to_tasks(key, tasks, sink)
+        });
+        for task in ended {
+            self.tell_stream_of_task(now, peer, key, &task);
+        }
+    }
+
+    fn tell_of_task(&mut self, now: Now, peer: PeerId, task: &str) {
+        let streams = |peer: &ServerPeer| peer.listening_to_task(task).collect::<Vec<_>>();
+        let streams = match self.lines.get(&peer) {
+            Some(client) => streams(&client.peer),
+            None => self
+                .http
+                .peer_mut(peer)
+                .map(|peer| streams(peer))
+                .unwrap_or_default(),
+        };
+        for key in streams {
+            self.tell_stream_of_task(now, peer, key, task);
+        }
+    }
+
+    /// A client that does not read is left out: it may ask for the task whenever it likes.
+    fn tell_stream_of_task(&mut self, now: Now, peer: PeerId, key: RequestKey, task: &str) {
+        let backed_up = match self.lines.get(&peer) {
+            Some(client) => client.link.is_backed_up(),
+            None => self.http.is_backed_up(peer, key),
+        };
+        let Some(local) = self.local.as_ref().filter(|_| !backed_up) else {
+            return;
+        };
+        if let Some(state) = local.desk.task(task, self.http.principal_of(peer)) {
+            self.with_peer(now, peer, |peer, sink| peer.task_changed(key, &state, sink));
         }
     }
 

@@ -480,7 +480,10 @@ fn server_config(
         capabilities: object(legacy),
         modern_capabilities: object(modern),
         instructions: identity.instructions.clone(),
-        resource_updates: offered.is_some_and(|offered| offered.resource_updates),
+        resource_updates: offered
+            .as_ref()
+            .is_some_and(|offered| offered.resource_updates),
+        task_updates: offered.is_some_and(|offered| offered.task_updates),
         changing,
         cache_ttl_ms: 300_000,
         limits: limits.clone(),

@@ -32,6 +32,11 @@ impl Hub {
                     self.drop_call(call);
                 }
             }
+            ServerEvent::ListenTasks {
+                key,
+                tasks,
+                client_capabilities,
+            } => self.listen_to_tasks(now, peer, key, tasks, &client_capabilities),
             ServerEvent::Answered { ask, outcome } => {
                 self.route_client_answer(now, peer, ask, outcome);
             }

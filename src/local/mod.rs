@@ -40,7 +40,7 @@ mod template;
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 pub use self::call::{
@@ -515,6 +515,29 @@ impl Local {
     pub fn task(&self, task: &str, principal: &str) -> Option<String> {
         let visible = self.tasks.has(task, principal);
         visible.then(|| self.tasks.detail(task)).flatten()
+    }
+
+    /// Of these tasks the ones that this principal has, for a client that wants to listen to them.
+    ///
+    /// # Errors
+    /// The client did not declare that it knows tasks. Spec: extension io.modelcontextprotocol/tasks.
+    pub fn grant_tasks(
+        &self,
+        mut tasks: BTreeSet<String>,
+        principal: &str,
+        client_capabilities: &str,
+    ) -> Result<BTreeSet<String>, RpcError> {
+        if !declares(client_capabilities, Feature::Tasks) {
+            return Err(Feature::Tasks.missing());
+        }
+        tasks.retain(|task| self.tasks.has(task, principal));
+        Ok(tasks)
+    }
+
+    /// Whether nothing more will become of a task.
+    #[must_use]
+    pub fn task_has_ended(&self, task: &str) -> bool {
+        self.tasks.has_ended(task)
     }
 
     /// Calls and tasks that are not done.

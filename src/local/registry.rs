@@ -202,6 +202,7 @@ impl Registry {
             modern: members.join(","),
             changing,
             resource_updates: self.resource_updates,
+            task_updates: self.has_tasks(),
         }
     }
 
@@ -265,6 +266,8 @@ pub struct Capabilities {
     pub changing: Changing,
     /// Whether clients may subscribe to resources.
     pub resource_updates: bool,
+    /// Whether there are tasks to listen to.
+    pub task_updates: bool,
 }
 
 fn add<K>(

@@ -152,6 +152,13 @@ impl Tasks {
             .is_some_and(|task| &*task.principal == principal)
     }
 
+    /// Whether it is finished, or gone.
+    pub(super) fn has_ended(&self, id: &str) -> bool {
+        self.tasks
+            .get(id)
+            .is_none_or(|task| task.status.is_finished())
+    }
+
     /// The task without what its status adds, for the answer to the call that made it: a raw object.
     pub(super) fn brief(&self, id: &str) -> Option<String> {
         let mut json = self.write_brief(id)?;

@@ -77,6 +77,8 @@ pub struct ServerConfig {
     pub changing: Changing,
     /// Whether clients may subscribe to single resources.
     pub resource_updates: bool,
+    /// Whether clients may listen to tasks. Spec: extension io.modelcontextprotocol/tasks.
+    pub task_updates: bool,
     /// How long a modern client may keep lists and the discovery, in milliseconds.
     pub cache_ttl_ms: u64,
     /// The limits in force.
@@ -137,6 +139,16 @@ pub enum ServerEvent {
     },
     /// The client no longer wants this answer; the key is dead.
     Cancelled(RequestKey),
+    /// A listen stream is to tell of tasks as well. It begins with [`ServerPeer::listen_to_tasks`], which says
+    /// of which, or is refused by [`ServerPeer::respond`].
+    ListenTasks {
+        /// The stream.
+        key: RequestKey,
+        /// The tasks, each once.
+        tasks: BTreeSet<String>,
+        /// `clientCapabilities` of the request, a raw object.
+        client_capabilities: Box<str>,
+    },
     /// The client has answered [`ServerPeer::ask`].
     Answered {
         /// What was asked.
@@ -209,6 +221,7 @@ struct Open {
 struct Listening {
     lists: Changing,
     resources: BTreeSet<String>,
+    tasks: BTreeSet<String>,
 }
 
 /// A request of ours that the client has not answered.

@@ -203,3 +203,91 @@ fn what_is_no_task_is_refused() {
         (&json!("complete"), "Hello, legacy!")
     );
 }
+
+/// Opens a listen stream with this filter; what comes back at once.
+fn listen(world: &mut World, id: &str, filter: Value, capabilities: Value) -> Value {
+    let params = crate::world::with_meta(json!({"notifications": filter}), capabilities);
+    let seen = world.say(
+        json!({"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": params}),
+    );
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    seen[0].clone()
+}
+
+/// What a notification says of a task, which must be what `tasks/get` says.
+fn notified(world: &mut World, message: &Value, stream: &str, task: &str) -> Value {
+    assert_eq!(message["method"], "notifications/tasks", "{message}");
+    let mut told = message["params"].clone();
+    let meta = told.as_object_mut().expect("an object").remove("_meta");
+    assert_eq!(
+        meta,
+        Some(json!({"io.modelcontextprotocol/subscriptionId": stream}))
+    );
+    let mut state = get(world, task);
+    let state_members = state.as_object_mut().expect("an object");
+    state_members.remove("resultType");
+    state_members.remove("_meta");
+    assert_eq!(told, state);
+    told
+}
+
+#[test]
+fn a_listen_stream_tells_what_becomes_of_tasks() {
+    let world = &mut World::new();
+    let task = start(world, "slow_compute", json!({"seconds": 2, "label": "x"}));
+    let other = start(world, "slow_compute", json!({"seconds": 90, "label": "y"}));
+    let filter = json!({"taskIds": [task, "no-such", task], "toolsListChanged": false});
+    let begun = listen(world, "s", filter, capabilities());
+    assert_eq!(begun["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(begun["params"]["notifications"], json!({"taskIds": [task]}));
+    let seen = world.wait();
+    assert_eq!(seen.len(), 1, "one task, one stream: {seen:?}");
+    assert_eq!(notified(world, &seen[0], "s", &task)["status"], "completed");
+
+    // Another one, on two streams, cancelled by the client.
+    for stream in ["t", "u"] {
+        let begun = listen(world, stream, json!({"taskIds": [other]}), capabilities());
+        assert_eq!(
+            begun["params"]["notifications"],
+            json!({"taskIds": [other]})
+        );
+    }
+    let params = crate::world::with_meta(json!({"taskId": other}), capabilities());
+    let seen =
+        world.say(json!({"jsonrpc": "2.0", "id": 99, "method": "tasks/cancel", "params": params}));
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    let told: Vec<&Value> = seen
+        .iter()
+        .filter(|message| message.get("method").is_some())
+        .collect();
+    for (message, stream) in told.into_iter().zip(["t", "u"]) {
+        assert_eq!(
+            notified(world, message, stream, &other)["status"],
+            "cancelled"
+        );
+    }
+}
+
+#[test]
+fn listening_to_tasks_takes_the_capability_and_names_no_strangers_task() {
+    let world = &mut World::new();
+    let task = start(world, "slow_compute", json!({"seconds": 2, "label": "x"}));
+    let refused = listen(world, "s", json!({"taskIds": [task]}), json!({}));
+    assert_eq!(refused["error"]["code"], -32021);
+    let needed = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    assert_eq!(
+        refused["error"]["data"],
+        json!({"requiredCapabilities": needed})
+    );
+    // Nothing is left of it: the id is free again.
+    let begun = listen(world, "s", json!({"taskIds": ["no-such"]}), capabilities());
+    assert_eq!(begun["params"]["notifications"], json!({}));
+    // Without tasks nothing is needed.
+    let begun = listen(world, "t", json!({"taskIds": []}), json!({}));
+    assert_eq!(begun["params"]["notifications"], json!({}));
+    let wrong = listen(world, "u", json!({"taskIds": [1]}), capabilities());
+    assert_eq!(wrong["error"]["code"], -32602);
+    let message = wrong["error"]["message"].as_str().expect("a text");
+    assert_eq!(message, "a task subscription is a string (found 1)");
+    assert_eq!(world.wait().len(), 0, "nobody was granted anything");
+}

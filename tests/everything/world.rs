@@ -73,6 +73,7 @@ impl World {
             instructions: None,
             changing: capabilities.changing,
             resource_updates: capabilities.resource_updates,
+            task_updates: capabilities.task_updates,
             cache_ttl_ms: 1_000,
             limits: limits.clone(),
         };
@@ -196,6 +197,16 @@ impl World {
                     self.local.cancel(call);
                 }
             }
+            ServerEvent::ListenTasks {
+                key,
+                tasks,
+                client_capabilities,
+            } => match self.local.grant_tasks(tasks, "", &client_capabilities) {
+                Ok(tasks) => self.peer.listen_to_tasks(key, tasks, &mut self.sink),
+                Err(error) => self
+                    .peer
+                    .respond(key, Answer::Error(&error), &mut self.sink),
+            },
             ServerEvent::Answered { ask, outcome } => {
                 let (call, key) = self.asks.remove(&ask).expect("it was asked");
                 self.local.handle_answer(self.now, call, &key, outcome);
@@ -297,7 +308,13 @@ impl World {
             }
             LocalOutput::ListChanged(list) => self.peer.list_changed(list, sink),
             LocalOutput::ResourceUpdated(uri) => self.peer.resource_updated(&uri, sink),
-            LocalOutput::TaskChanged { .. } => {}
+            LocalOutput::TaskChanged { task } => {
+                let streams: Vec<_> = self.peer.listening_to_task(&task).collect();
+                let state = self.local.task(&task, "").expect("a task of ours");
+                for key in streams {
+                    self.peer.task_changed(key, &state, sink);
+                }
+            }
         }
     }
 }

@@ -383,6 +383,13 @@ impl HttpFront {
             .map_or("", |http| http.principal.as_str())
     }
 
+    /// Whether so much waits for the client of a request that nothing is added that it did not ask for.
+    pub(in crate::hub) fn is_backed_up(&self, peer: PeerId, key: RequestKey) -> bool {
+        let exchange = self.routes.get(&(peer, key));
+        let connection = exchange.and_then(|exchange| self.connections.get(&exchange.wire));
+        connection.is_some_and(|connection| connection.http.backlog() > self.limits.out_high_bytes)
+    }
+
     /// The peers that hear notifications of a session.
     pub(in crate::hub) fn session_ids(&self) -> Vec<PeerId> {
         let sessions = self

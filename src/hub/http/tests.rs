@@ -10,7 +10,7 @@ use crate::ids::{CallId, WireId};
 use crate::limits::Limits;
 use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, FaultKind, IoEvent, IoFault};
-use crate::local::{LocalReply, Registry, Tool};
+use crate::local::{LocalReply, Registry, TaskStart, TaskSupport, Tool};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
 const CALL: &str =
@@ -30,6 +30,7 @@ impl World {
         };
         let mut registry = Registry::new();
         let slow = Tool::new("slow", "Takes its time", r#"{"type":"object"}"#);
+        let slow = slow.tasks(TaskSupport::Optional);
         registry.add_tool(slow).expect("a good tool");
         let config = HubConfig {
             limits: Limits::default(),
@@ -209,4 +210,66 @@ fn what_a_client_tells_names_the_client_of_its_calls() {
     let methods: Vec<&str> = told.iter().map(|(_, method)| method.as_str()).collect();
     assert_eq!(methods, ["notifications/roots/list_changed", "call"]);
     assert_eq!(told[0].0, told[1].0);
+}
+
+/// A stateless request with the capability for tasks.
+fn modern(id: u32, method: &str, name: &str, params: &str) -> (String, String) {
+    let name = match name {
+        "" => String::new(),
+        name => format!("Mcp-Name: {name}\r\n"),
+    };
+    let headers = format!("MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{name}");
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{"extensions":{{"io.modelcontextprotocol/tasks":{{}}}}}}}}}}}}"#
+    );
+    (headers, body)
+}
+
+#[test]
+fn a_listen_stream_tells_of_a_task_over_http() {
+    let mut world = World::new();
+    let (caller, listener) = (world.connect(), world.connect());
+    let (headers, body) = modern(1, "tools/call", "slow", r#""name":"slow","arguments":{}"#);
+    world.send(caller, "POST", &headers, &body);
+    let Some(HubEvent::Local(request)) = world.hub.poll_event() else {
+        panic!("the tool was not called");
+    };
+    let (call, now) = (request.call, world.now);
+    world
+        .hub
+        .resolve_local(now, call, LocalReply::Task(TaskStart::default()));
+    let made = world.take(caller);
+    let (_, rest) = made.split_once(r#""taskId":""#).expect("a task");
+    let task = rest[..rest.find('"').expect("its end")].to_owned();
+
+    let filter = format!(r#""notifications":{{"taskIds":["{task}"]}}"#);
+    let (headers, body) = modern(2, "subscriptions/listen", "", &filter);
+    world.send(listener, "POST", &headers, &body);
+    let begun = world.take(listener);
+    assert!(
+        begun.contains(&format!(r#""notifications":{{"taskIds":["{task}"]}}"#)),
+        "{begun}"
+    );
+    world
+        .hub
+        .resolve_local(now, call, LocalReply::text("at last"));
+    let told = world.take(listener);
+    for part in [
+        "notifications/tasks",
+        &task,
+        r#""status":"completed""#,
+        "at last",
+    ] {
+        assert_eq!(told.matches(part).count(), 1, "{part} in {told}");
+    }
+
+    // Whoever comes when all is over is told so at once, for nothing else will ever come.
+    let late = world.connect();
+    world.send(late, "POST", &headers, &body);
+    let said = world.take(late);
+    let (first, second) = said.split_once("notifications/tasks").expect("both");
+    assert!(
+        first.contains("acknowledged") && second.contains("at last"),
+        "{said}"
+    );
 }

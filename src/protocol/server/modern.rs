@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::own::{Own, around, place_of};
-use super::{Changing, Facts, Listening, Open, RequestKey, Served, ServerPeer};
+use super::{Changing, Facts, Listening, Open, RequestKey, Served, ServerEvent, ServerPeer};
 use crate::codec::json_text::{append_string, write_string};
 use crate::codec::jsonrpc::{self, RequestId, append_raw};
 use crate::codec::scan::{Text, elements};
@@ -102,44 +102,90 @@ impl ServerPeer {
                 "params.notifications must be an object",
             ));
         };
-        let asked = self.read_filter(filter)?;
-        let granted = granted(&asked);
-        let id = RequestId::from_raw(facts.id);
+        let mut asked = self.read_filter(filter)?;
+        let tasks = std::mem::take(&mut asked.tasks);
+        let client_capabilities = facts.meta.client_capabilities.unwrap_or("{}").into();
         let key = self.remember(facts, revision, None, Some(asked));
-        let params = subscription_params(&id, &format!(r#","notifications":{granted}"#));
+        if tasks.is_empty() {
+            self.listen_to_tasks(key, tasks, sink);
+        } else {
+            self.events.push_back(ServerEvent::ListenTasks {
+                key,
+                tasks,
+                client_capabilities,
+            });
+        }
+        Ok(Served::Later)
+    }
+
+    /// Begins a listen stream that tells of these tasks beside what else it was granted.
+    pub fn listen_to_tasks(
+        &mut self,
+        key: RequestKey,
+        tasks: BTreeSet<String>,
+        sink: &mut dyn MessageSink,
+    ) {
+        let Some(open) = self.open.iter_mut().find(|open| open.key == key) else {
+            return;
+        };
+        let Some(listening) = &mut open.listening else {
+            return;
+        };
+        listening.tasks = tasks;
+        let granted = granted(listening);
+        let params = subscription_params(&open.id, &format!(r#","notifications":{granted}"#));
         let out = sink.begin(Lane::Request(key));
         let method = "notifications/subscriptions/acknowledged";
         jsonrpc::write_notification(out, method, Some(&params));
         sink.commit();
-        Ok(Served::Later)
+    }
+
+    /// The listen streams that tell of this task.
+    pub fn listening_to_task(&self, task: &str) -> impl Iterator<Item = RequestKey> {
+        let tells = |open: &&Open| {
+            let listening = open.listening.as_ref();
+            listening.is_some_and(|listening| listening.tasks.contains(task))
+        };
+        self.open.iter().filter(tells).map(|open| open.key)
+    }
+
+    /// Tells a listen stream what has become of a task. `task` is its state, a raw object as `tasks/get`
+    /// gives it.
+    pub fn task_changed(&self, key: RequestKey, task: &str, sink: &mut dyn MessageSink) {
+        let Some(open) = self.open.iter().find(|open| open.key == key) else {
+            return;
+        };
+        let members = task
+            .strip_prefix('{')
+            .and_then(|task| task.strip_suffix('}'));
+        let more = format!(",{}", members.unwrap_or_default());
+        let params = subscription_params(&open.id, &more);
+        let out = sink.begin(Lane::Request(key));
+        jsonrpc::write_notification(out, "notifications/tasks", Some(&params));
+        sink.commit();
     }
 
     /// What of a filter we can honour. Spec: 2026-07-28 basic/patterns/subscriptions (Notification Filter).
     fn read_filter(&self, filter: &str) -> Result<Listening, RpcError> {
         let wants = |name| member(filter, name) == Some("true");
-        let changing = self.config.changing;
-        let mut resources = BTreeSet::new();
-        let uris = member(filter, "resourceSubscriptions").filter(|raw| raw.starts_with('['));
-        for raw in uris
-            .filter(|_| self.config.resource_updates)
-            .into_iter()
-            .flat_map(elements)
-        {
-            let Some(uri) = Text::of_value(raw) else {
-                return Err(RpcError::new(
-                    ErrorCode::InvalidParams,
-                    format!("a resource subscription is a URI (found {})", Quoted(raw)),
-                ));
-            };
-            resources.insert(uri.decode().into_owned());
-            let limit = self.config.limits.resource_subscriptions_max;
-            if resources.len() > limit {
-                return Err(RpcError::new(
-                    ErrorCode::InvalidParams,
-                    format!("more than {limit} resource subscriptions, limit {limit}"),
-                ));
-            }
-        }
+        let config = &self.config;
+        let (changing, limits) = (config.changing, &config.limits);
+        let texts = |name, offered: bool, what, limit| match member(filter, name) {
+            Some(list) if offered && list.starts_with('[') => read_texts(list, what, limit),
+            Some(_) | None => Ok(BTreeSet::new()),
+        };
+        let resources = texts(
+            "resourceSubscriptions",
+            config.resource_updates,
+            "resource",
+            limits.resource_subscriptions_max,
+        )?;
+        let tasks = texts(
+            "taskIds",
+            config.task_updates,
+            "task",
+            limits.task_subscriptions_max,
+        )?;
         Ok(Listening {
             lists: Changing {
                 tools: wants("toolsListChanged") && changing.tools,
@@ -147,6 +193,7 @@ impl ServerPeer {
                 resources: wants("resourcesListChanged") && changing.resources,
             },
             resources,
+            tasks,
         })
     }
 
@@ -296,6 +343,27 @@ pub(super) fn subscription_params(id: &RequestId, more: &str) -> String {
     )
 }
 
+/// The texts of a list in a filter, each once.
+fn read_texts(list: &str, what: &str, limit: usize) -> Result<BTreeSet<String>, RpcError> {
+    let invalid = |text| RpcError::new(ErrorCode::InvalidParams, text);
+    let mut texts = BTreeSet::new();
+    for raw in elements(list) {
+        let Some(text) = Text::of_value(raw) else {
+            let found = Quoted(raw);
+            return Err(invalid(format!(
+                "a {what} subscription is a string (found {found})"
+            )));
+        };
+        texts.insert(text.decode().into_owned());
+        if texts.len() > limit {
+            return Err(invalid(format!(
+                "more than {limit} {what} subscriptions, limit {limit} ({what}_subscriptions_max)"
+            )));
+        }
+    }
+    Ok(texts)
+}
+
 /// The part of the filter that is honoured, as a raw object.
 fn granted(asked: &Listening) -> String {
     let lists = [
@@ -307,13 +375,19 @@ fn granted(asked: &Listening) -> String {
     for (_, name) in lists.into_iter().filter(|(granted, _)| *granted) {
         members.push(format!(r#""{name}":true"#));
     }
-    if !asked.resources.is_empty() {
-        let mut uris = String::new();
-        for uri in &asked.resources {
-            uris.push_str(if uris.is_empty() { "" } else { "," });
-            write_string(&mut uris, uri);
+    for (name, granted) in [
+        ("resourceSubscriptions", &asked.resources),
+        ("taskIds", &asked.tasks),
+    ] {
+        if granted.is_empty() {
+            continue;
         }
-        members.push(format!(r#""resourceSubscriptions":[{uris}]"#));
+        let mut texts = String::new();
+        for text in granted {
+            texts.push_str(if texts.is_empty() { "" } else { "," });
+            write_string(&mut texts, text);
+        }
+        members.push(format!(r#""{name}":[{texts}]"#));
     }
     format!("{{{}}}", members.join(","))
 }

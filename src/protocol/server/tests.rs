@@ -46,6 +46,7 @@ impl Bench {
                 ..Changing::default()
             },
             resource_updates: true,
+            task_updates: true,
             cache_ttl_ms: 1_000,
             limits,
         };
@@ -581,4 +582,43 @@ fn what_a_list_says_itself_of_its_life_stays() {
         let expected = format!(r#"{{"resultType":"complete",{all},{ours}}}"#);
         assert_eq!(modern_result(&format!("{{{own}}}"), true), expected);
     }
+}
+
+/// A listen request with so many texts in a list of its filter.
+fn listen_to(list: &str, count: usize) -> String {
+    let texts: Vec<String> = (0..count).map(|n| format!(r#""a:{n}""#)).collect();
+    format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{{"notifications":{{"{list}":[{}]}},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#,
+        texts.join(",")
+    )
+}
+
+#[test]
+fn resource_subscriptions_max_and_task_subscriptions_max() {
+    let limits = Limits {
+        resource_subscriptions_max: 3,
+        task_subscriptions_max: 4,
+        ..Limits::default()
+    };
+    for count in [2, 3] {
+        let said = Bench::with(limits.clone()).say(&listen_to("resourceSubscriptions", count));
+        assert!(said[0].contains("acknowledged"), "{said:?}");
+    }
+    let said = Bench::with(limits.clone()).say(&listen_to("resourceSubscriptions", 4));
+    let text = "more than 3 resource subscriptions, limit 3 (resource_subscriptions_max)";
+    assert!(said[0].contains(text), "{said:?}");
+    for count in [3, 4] {
+        let mut bench = Bench::with(limits.clone());
+        assert_eq!(bench.say(&listen_to("taskIds", count)), [""; 0]);
+        let asked = bench.peer.poll_event();
+        let Some(ServerEvent::ListenTasks { key, tasks, .. }) = asked else {
+            panic!("{asked:?}");
+        };
+        assert_eq!(tasks.len(), count);
+        bench.peer.listen_to_tasks(key, tasks, &mut bench.sink);
+        assert!(bench.sink.lines[0].contains(r#""taskIds":["a:0","#));
+    }
+    let said = Bench::with(limits).say(&listen_to("taskIds", 5));
+    let text = "more than 4 task subscriptions, limit 4 (task_subscriptions_max)";
+    assert!(said[0].contains(text), "{said:?}");
 }
