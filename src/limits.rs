@@ -241,7 +241,7 @@ limits! {
     sessions_max, "sessions_max": usize = 1_024, "sessions";
     /// A session ends when its client asked for nothing and waited for no answer this long. As the Python SDK.
     session_idle_ttl, "session_idle_ttl_ms": Duration = Duration::from_secs(30 * 60), "ms";
-    /// Answer streams of one session, the fetched ones left out; as many as requests may be open.
+    /// Answer streams of one session that can be resumed, the fetched ones left out; one more cannot be. As many as requests may be open.
     streams_per_session_max, "streams_per_session_max": usize = 64, "streams";
     /// Events one session keeps for clients that come back with Last-Event-ID; the oldest goes first.
     sse_replay_events_max, "sse_replay_events_max": usize = 256, "events";

@@ -114,6 +114,253 @@ fn the_world_is_touched_in_io_only() {
     );
 }
 
+/// Each limit that concerns a listener or its clients, the file with the test at its edge, and what names the
+/// test there: a function, or the limit itself in a transcript.
+const EDGES: &[(&str, &str, &str)] = &[
+    ("message_bytes_max", HTTP_LIMITS, "fn message_bytes_max("),
+    (
+        "message_bytes_max",
+        "protocol-fixtures/legacy/limits/line.jsonl",
+        "message_bytes_max",
+    ),
+    (
+        "json_depth_max",
+        "protocol-fixtures/legacy/limits/depth.jsonl",
+        "json_depth_max",
+    ),
+    ("id_bytes_max", PEER, "fn id_bytes_max("),
+    (
+        "batch_messages_max",
+        "protocol-fixtures/legacy/limits/batch.jsonl",
+        "batch_messages_max",
+    ),
+    ("requests_open_max", DOOR, "fn requests_open_max("),
+    ("calls_open_max", DOOR, "fn calls_open_max("),
+    (
+        "subscriptions_open_max",
+        PEER,
+        "fn requests_open_max_and_subscriptions_open_max(",
+    ),
+    (
+        "resource_subscriptions_max",
+        PEER,
+        "fn resource_subscriptions_max_of_a_session(",
+    ),
+    (
+        "task_subscriptions_max",
+        PEER,
+        "fn resource_subscriptions_max_and_task_subscriptions_max(",
+    ),
+    (
+        "out_high_bytes",
+        HTTP_LIMITS,
+        "fn out_high_bytes_stops_reading",
+    ),
+    ("out_low_bytes", HTTP_LIMITS, "and_out_low_bytes_starts_it("),
+    (
+        "turn_bytes_max",
+        "tests/os/sockets.rs",
+        "fn a_slow_reader_bounds_what_waits(",
+    ),
+    (
+        "turn_accepts_max",
+        "tests/os/sockets.rs",
+        "fn turn_accepts_max(",
+    ),
+    (
+        "accept_pause_interval_ms",
+        "tests/os/stdio.rs",
+        "fn without_descriptors_the_loop_rests",
+    ),
+    (
+        "finish_timeout_ms",
+        "tests/os/scale.rs",
+        "fn who_never_ends_is_cut_in_time(",
+    ),
+    (
+        "finishing_max",
+        "tests/os/scale.rs",
+        "fn of_too_many_that_never_end_the_oldest_is_cut(",
+    ),
+    (
+        "input_ended_timeout_ms",
+        "protocol-fixtures/gateway/end/with-a-silent-gateway.jsonl",
+        "input_ended_timeout_ms",
+    ),
+    (
+        "shutdown_timeout_ms",
+        "protocol-fixtures/gateway/end/stopped-while-stalled.jsonl",
+        "shutdown_timeout",
+    ),
+    ("head_bytes_max", HTTP_LIMITS, "fn head_bytes_max("),
+    ("head_fields_max", HTTP_LIMITS, "fn head_fields_max("),
+    ("target_bytes_max", HTTP_LIMITS, "fn target_bytes_max("),
+    (
+        "chunk_extension_bytes_max",
+        HTTP_LIMITS,
+        "fn chunk_extension_bytes_max(",
+    ),
+    ("trailer_bytes_max", HTTP_LIMITS, "fn trailer_bytes_max("),
+    (
+        "pipelined_requests_max",
+        HTTP_LIMITS,
+        "fn pipelined_requests_max(",
+    ),
+    ("pipelined_requests_max", DOOR, "fn pipelined_requests_max("),
+    (
+        "header_timeout_ms",
+        HTTP_TIME,
+        "has_header_timeout_for_its_first_head(",
+    ),
+    (
+        "body_timeout_ms",
+        HTTP_TIME,
+        "fn a_body_has_body_timeout_from_its_acceptance(",
+    ),
+    (
+        "idle_timeout_ms",
+        HTTP_TIME,
+        "fn an_idle_connection_has_idle_timeout",
+    ),
+    (
+        "write_stall_timeout_ms",
+        HTTP_TIME,
+        "fn a_client_that_takes_nothing_is_dropped(",
+    ),
+    (
+        "buffer_trim_interval_ms",
+        HTTP_LIMITS,
+        "fn buffer_trim_interval(",
+    ),
+    (
+        "body_buffer_bytes_max",
+        HTTP_LIMITS,
+        "fn body_buffer_bytes_max(",
+    ),
+    (
+        "half_close_probe_interval_ms",
+        HTTP_LIMITS,
+        "half_close_probe_interval(",
+    ),
+    (
+        "half_close_probes_max",
+        HTTP_LIMITS,
+        "fn half_close_probes_max",
+    ),
+    ("connections_max", DOOR, "fn connections_max"),
+    (
+        "connections_surplus_max",
+        DOOR,
+        "and_connections_surplus_max(",
+    ),
+    (
+        "param_headers_max",
+        "src/link/http_rules/tests.rs",
+        "fn param_headers_max(",
+    ),
+    (
+        "socket_clients_max",
+        "src/hub/socket_door/tests.rs",
+        "fn one_client_too_many_is_told_so",
+    ),
+    ("sessions_max", DOOR, "fn sessions_max("),
+    ("session_idle_ttl_ms", DOOR, "fn session_idle_ttl("),
+    (
+        "streams_per_session_max",
+        DOOR,
+        "fn streams_per_session_max(",
+    ),
+    ("sse_replay_events_max", DOOR, "fn sse_replay_events_max("),
+    (
+        "sse_replay_bytes_max",
+        SESSIONS,
+        "fn events_are_kept_up_to_their_bytes",
+    ),
+    (
+        "sse_replay_total_bytes_max",
+        SESSIONS,
+        "fn sse_replay_total_bytes_max(",
+    ),
+    (
+        "sse_keepalive_interval_ms",
+        DOOR,
+        "and_sse_keepalive_interval_and",
+    ),
+    (
+        "stream_start_interval_ms",
+        DOOR,
+        "fn stream_start_interval_and",
+    ),
+    ("sse_retry_interval_ms", DOOR, "and_sse_retry_interval("),
+    (
+        "list_page_entries_max",
+        "src/local/shelf.rs",
+        "list_page_entries_max:",
+    ),
+    (
+        "list_page_bytes_max",
+        "src/local/shelf.rs",
+        "list_page_bytes_max:",
+    ),
+];
+
+const HTTP_LIMITS: &str = "src/link/http_server/tests/limits.rs";
+const HTTP_TIME: &str = "src/link/http_server/tests/time.rs";
+const PEER: &str = "src/protocol/server/tests.rs";
+const DOOR: &str = "src/hub/http/tests/edges.rs";
+const SESSIONS: &str = "src/hub/http/sessions/tests.rs";
+
+/// What a limit is called that concerns no listener: the Gateway and what is kept of it, tools and tasks of the
+/// program, hooks, children, the embedded Gateway, and one that only a bug of ours reaches.
+const NO_LISTENER: &[&str] = &[
+    "approval",
+    "child_",
+    "embedded_",
+    "events_queued_",
+    "gateway_",
+    "hold_",
+    "hook_",
+    "input_re",
+    "input_ro",
+    "notifications_held_",
+    "permission_",
+    "reconnect_",
+    "request_state_",
+    "stderr_",
+    "task_p",
+    "task_r",
+    "task_t",
+    "tasks_",
+    "turn_steps_",
+    "wait",
+];
+
+#[test]
+fn every_limit_of_a_listener_is_tested_at_its_edge() {
+    for (limit, file, test) in EDGES {
+        let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
+        assert!(text.contains(test), "{limit}: no {test} in {file}");
+    }
+    let untested = |name: &str| {
+        let elsewhere = NO_LISTENER.iter().any(|start| name.starts_with(start));
+        !elsewhere && !EDGES.iter().any(|(limit, ..)| *limit == name)
+    };
+    let entries = drawspan::limits::Limits::DEFAULT.entries();
+    let missing: Vec<&str> = entries
+        .iter()
+        .map(|entry| entry.name)
+        .filter(|name| untested(name))
+        .collect();
+    assert_eq!(missing, [""; 0], "no test at the edge of these");
+    for (limit, ..) in EDGES {
+        assert!(
+            entries.iter().any(|entry| entry.name == *limit),
+            "no limit is called {limit}"
+        );
+    }
+    assert!(untested("a_new_limit_max"));
+}
+
 /// A configuration that people copy is the one that is tested.
 #[test]
 fn the_readme_shows_the_tested_nginx_configuration() {

@@ -170,6 +170,10 @@ impl Hub {
                 Err(error) => self.respond(now, peer, key, Answer::Error(&error)),
             };
         }
+        if let Err(error) = self.check_room() {
+            return self.respond(now, peer, key, Answer::Error(&error));
+        }
+        let Some(local) = &mut self.local else { return };
         let call = self.ledger.open(peer, key);
         self.ledger.moved(
             call,

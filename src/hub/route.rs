@@ -147,13 +147,7 @@ impl Hub {
             let error = RpcError::new(ErrorCode::InvalidParams, text);
             return self.respond(now, peer, key, Answer::Error(&error));
         }
-        let limit = self.limits.calls_open_max;
-        if self.ending.is_some() || self.ledger.len() >= limit {
-            let text = match &self.ending {
-                Some(_) => "drawspan is shutting down".to_owned(),
-                None => format!("busy: {limit} calls are open, limit {limit}"),
-            };
-            let error = RpcError::new(ErrorCode::InternalError, text);
+        if let Err(error) = self.check_room() {
             return self.respond(now, peer, key, Answer::Error(&error));
         }
         call.id = self.ledger.open(peer, key);
@@ -166,6 +160,19 @@ impl Hub {
         }
         let passage = self.gate.admit(call);
         self.route_passage(now, passage);
+    }
+
+    /// Whether one more call may be opened.
+    pub(super) fn check_room(&self) -> Result<(), RpcError> {
+        let limit = self.limits.calls_open_max;
+        let text = if self.ending.is_some() {
+            "drawspan is shutting down".to_owned()
+        } else if self.ledger.len() >= limit {
+            format!("busy: {limit} calls are open, limit {limit} (calls_open_max)")
+        } else {
+            return Ok(());
+        };
+        Err(RpcError::new(ErrorCode::InternalError, text))
     }
 
     pub(super) fn route_passage(&mut self, now: Now, passage: Passage) {

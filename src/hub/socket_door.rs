@@ -85,7 +85,8 @@ impl Hub {
             return wire;
         }
         let mut out = OutBuf::default();
-        let text = format!("busy: {limit} clients are connected, limit socket_clients_max {limit}");
+        let text =
+            format!("busy: {limit} clients are connected, limit {limit} (socket_clients_max)");
         let code = ErrorCode::InternalError.number();
         write_error(out.tail(), None, code, &text, None);
         out.tail().push(b'\n');

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use self::batch::Batch;
 pub use self::modern::check_modern_meta;
 use crate::codec::json_text::write_string;
-use crate::codec::jsonrpc::{self, Message, Outcome, RequestId};
+use crate::codec::jsonrpc::{self, Message, Outcome, Reason, RequestId};
 use crate::codec::scan::{
     Envelope, IdField, ScanError, ScanLimits, Scanned, Text, readable_id, scan,
 };
@@ -419,7 +419,17 @@ impl ServerPeer {
             Ok(Message::Response { id, outcome, .. }) => self.handle_response(id, outcome),
             Err(invalid) if invalid.is_response => self.tally.unexpected_responses += 1,
             Err(invalid) => {
-                let error = RpcError::new(ErrorCode::InvalidRequest, invalid.to_string());
+                let limit = self.config.limits.id_bytes_max;
+                let text = match envelope.id {
+                    IdField::Unusable(raw) if invalid.reason == Reason::Id && raw.len() > limit => {
+                        let bytes = raw.len();
+                        format!("id is too long: {bytes} bytes, limit {limit} (id_bytes_max)")
+                    }
+                    IdField::Usable(_) | IdField::Unusable(_) | IdField::Null | IdField::Absent => {
+                        invalid.to_string()
+                    }
+                };
+                let error = RpcError::new(ErrorCode::InvalidRequest, text);
                 self.refuse(invalid.id, &error, batch, sink);
             }
         }
@@ -504,7 +514,10 @@ impl ServerPeer {
         if self.resources.len() >= limit && !self.resources.contains(&*uri) {
             return Err(RpcError::new(
                 ErrorCode::InternalError,
-                format!("busy: {limit} resources are subscribed, limit {limit}"),
+                format!(
+                    "busy: {limit} resources are subscribed, limit {limit} \
+                     (resource_subscriptions_max)"
+                ),
             ));
         }
         self.resources.insert(uri.into_owned());
@@ -549,7 +562,7 @@ impl ServerPeer {
         if self.open.iter().filter(of_scope).count() >= limit {
             return Err(RpcError::new(
                 ErrorCode::InternalError,
-                format!("busy: {limit} requests are open, limit {limit}"),
+                format!("busy: {limit} requests are open, limit {limit} (requests_open_max)"),
             ));
         }
         let key = self.remember(facts, revision, log_level, None);

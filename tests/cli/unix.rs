@@ -182,7 +182,7 @@ fn one_client_too_many_is_told_so() {
         let told = parse(&surplus.lines.expect("why"));
         assert_eq!(told["id"], Value::Null);
         let why = told["error"]["message"].as_str().unwrap();
-        expect_words(why, &["busy: 1 clients", "socket_clients_max 1"]);
+        expect_words(why, &["busy: 1 clients", "limit 1 (socket_clients_max)"]);
         assert_eq!(surplus.lines.next(), None);
     }
     drop(first.as_mut().unwrap().stream.shutdown(Shutdown::Both));

@@ -545,7 +545,8 @@ impl HttpFront {
             .is_some_and(|connection| connection.surplus)
         {
             let limit = self.limits.connections_max;
-            let text = format!("busy: {limit} connections are open, limit {limit}");
+            let text =
+                format!("busy: {limit} connections are open, limit {limit} (connections_max)");
             let refusal = HttpRefusal::new(503, &text).with("Retry-After", "1");
             self.refuse(now, exchange, &refusal);
             if let Some(connection) = self.connections.get_mut(&exchange.wire) {

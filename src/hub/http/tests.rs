@@ -1,4 +1,6 @@
-//! Streams that can be resumed, through a whole hub.
+//! HTTP through a whole hub, in memory: streams that can be resumed, and what becomes of floods.
+
+mod edges;
 
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use crate::ids::{CallId, WireId};
 use crate::limits::Limits;
 use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, FaultKind, IoEvent, IoFault};
-use crate::local::{LocalReply, Registry, TaskStart, TaskSupport, Tool};
+use crate::local::{LocalReply, Registry, Resource, TaskStart, TaskSupport, Tool};
+use crate::protocol::server::Changing;
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
 const CALL: &str =
@@ -24,16 +27,26 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Self {
         let now = Now {
             up: Uptime::ZERO,
             unix_ms: 0,
         };
         let mut registry = Registry::new();
+        registry.declare_changing(Changing {
+            tools: true,
+            ..Changing::default()
+        });
         let slow = Tool::new("slow", "Takes its time", r#"{"type":"object"}"#);
         let slow = slow.tasks(TaskSupport::Optional);
         registry.add_tool(slow).expect("a good tool");
+        let text = Resource::new("a:b", "b");
+        registry.add_resource(text).expect("a good resource");
         let config = HubConfig {
-            limits: Limits::default(),
+            limits,
             identity: ServerIdentity::default(),
             gateway: None,
             local: Some(LocalConfig {

@@ -110,7 +110,7 @@ fn one_client_too_many_is_told_so_and_nothing_of_it_is_kept() {
             take(&mut hub, surplus),
             concat!(
                 r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"busy: 2 clients "#,
-                "are connected, limit socket_clients_max 2\"}}\n"
+                "are connected, limit 2 (socket_clients_max)\"}}\n"
             )
         );
         assert!(hub.poll_io().is_none());

@@ -90,7 +90,9 @@ impl ServerPeer {
         if self.open.iter().filter(of_scope).count() >= limit {
             return Err(RpcError::new(
                 ErrorCode::InternalError,
-                format!("busy: {limit} listen streams are open, limit {limit}"),
+                format!(
+                    "busy: {limit} listen streams are open, limit {limit} (subscriptions_open_max)"
+                ),
             ));
         }
         let filter = facts

@@ -465,7 +465,7 @@ fn log_messages_are_silent_until_a_level_is_set() {
 }
 
 #[test]
-fn limits_hold_at_their_edge() {
+fn requests_open_max_and_subscriptions_open_max() {
     let mut bench = Bench::with(Limits {
         requests_open_max: 2,
         subscriptions_open_max: 1,
@@ -621,4 +621,73 @@ fn resource_subscriptions_max_and_task_subscriptions_max() {
     let said = Bench::with(limits).say(&listen_to("taskIds", 5));
     let text = "more than 4 task subscriptions, limit 4 (task_subscriptions_max)";
     assert!(said[0].contains(text), "{said:?}");
+}
+
+#[test]
+fn id_bytes_max() {
+    let limits = Limits {
+        id_bytes_max: 12,
+        ..Limits::default()
+    };
+    let ask = |id: &str| {
+        let ping = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+        Bench::with(limits.clone())
+            .say(&ping)
+            .pop()
+            .expect("an answer")
+    };
+    for id in [
+        "12345678901",
+        "123456789012",
+        "\"123456789\"",
+        "\"1234567890\"",
+    ] {
+        assert!(
+            ask(id).starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result""#)),
+            "{id}"
+        );
+    }
+    let text = "id is too long: 13 bytes, limit 12 (id_bytes_max)";
+    for id in ["1234567890123", "\"12345678901\""] {
+        assert!(ask(id).contains(text), "{}", ask(id));
+    }
+}
+
+#[test]
+fn a_progress_token_is_as_long_as_an_id_may_be() {
+    let limits = Limits {
+        id_bytes_max: 12,
+        ..Limits::default()
+    };
+    for (token, heard) in [("\"1234567890\"", true), ("\"12345678901\"", false)] {
+        let mut bench = Bench::with(limits.clone());
+        bench.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{{"_meta":{{"progressToken":{token}}}}}}}"#
+        ));
+        let key = bench.request().key;
+        bench.peer.progress(key, 1, None, "", &mut bench.sink);
+        assert_eq!(!bench.sink.lines.is_empty(), heard, "{token}");
+    }
+}
+
+/// A legacy client subscribes one resource after the other.
+#[test]
+fn resource_subscriptions_max_of_a_session() {
+    let mut bench = Bench::with(Limits {
+        resource_subscriptions_max: 2,
+        ..Limits::default()
+    });
+    let mut subscribe = |what: &str, uri: &str| {
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"resources/{what}","params":{{"uri":"{uri}"}}}}"#
+        );
+        bench.say(&message).pop().expect("an answer")
+    };
+    for uri in ["a:1", "a:2", "a:2"] {
+        assert!(subscribe("subscribe", uri).contains("\"result\":{}"));
+    }
+    let text = "busy: 2 resources are subscribed, limit 2 (resource_subscriptions_max)";
+    assert!(subscribe("subscribe", "a:3").contains(text));
+    subscribe("unsubscribe", "a:1");
+    assert!(subscribe("subscribe", "a:3").contains("\"result\":{}"));
 }
