@@ -126,6 +126,19 @@ pub enum BridgeOutput {
     Diagnostic(Diagnostic),
 }
 
+/// How much of its limits a bridge uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BridgeUsage {
+    /// Events kept for polling.
+    pub events: usize,
+    /// Their length. Unit: bytes.
+    pub event_bytes: usize,
+    /// Calls that wait for an event.
+    pub waiters: usize,
+    /// Approvals, or permission prompts when they are more.
+    pub approvals: usize,
+}
+
 /// State of the link, as the bridge sees it.
 #[derive(Debug)]
 enum Link {
@@ -185,6 +198,18 @@ impl Bridge {
             evictions_seen: (0, 0),
             list_faults: BTreeSet::new(),
             outputs: VecDeque::new(),
+        }
+    }
+
+    /// How much of its limits is in use.
+    #[must_use]
+    pub fn usage(&self) -> BridgeUsage {
+        let (events, event_bytes) = self.queue.kept();
+        BridgeUsage {
+            events,
+            event_bytes,
+            waiters: self.waiters.len(),
+            approvals: self.approvals.len().max(self.permissions.len()),
         }
     }
 

@@ -109,6 +109,11 @@ impl Permissions {
         }
     }
 
+    /// How many prompts are pending.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
     /// A client asks. A code that no message can name is not kept.
     pub(super) fn requested(&mut self, now: Now, request_id: &str) {
         let Some(code) = Code::new(request_id) else {

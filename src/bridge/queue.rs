@@ -76,6 +76,11 @@ impl EventQueue {
         }
     }
 
+    /// How many events are kept, and their bytes.
+    pub(super) fn kept(&self) -> (usize, usize) {
+        (self.events.len(), self.bytes)
+    }
+
     /// Adds an event: `{"cursor":N,` + what `members` writes + `}`. `bytes_hint` is about how much
     /// that is.
     ///

@@ -94,6 +94,11 @@ impl Waiters {
         }
     }
 
+    /// How many calls wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Lets a call wait.
     ///
     /// # Errors

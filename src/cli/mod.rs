@@ -10,6 +10,7 @@ mod gateway_command;
 pub mod guard;
 mod limits_command;
 mod listen;
+mod running;
 mod serve;
 
 use std::ffi::OsString;
@@ -78,14 +79,18 @@ enum Command {
     Gateway(GatewayArgs),
     /// Show everything at work in one process: embedded Gateway, bridge and client
     Demo,
-    /// Print every limit, its value and its reason
+    /// Print every limit, its value and its reason; of a running server also how much of it is in use
     Limits {
         /// Print one JSON document
         #[arg(long)]
         json: bool,
         /// Configuration file whose limits apply
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", conflicts_with = "connect")]
         config: Option<PathBuf>,
+        /// A running `drawspan serve --listen unix:/PATH`: what it has in force, how much of each count is in use
+        /// now, and the peak where one is kept
+        #[arg(long, value_name = "unix:/PATH")]
+        connect: Option<String>,
     },
     /// Print the completion script of a shell
     Completions {
@@ -260,7 +265,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Serve(args) => serve::run(args),
         Command::Gateway(args) => gateway_command::run(args),
         Command::Demo => demo_command::run(),
-        Command::Limits { json, config } => limits_command::run(json, config.as_deref()),
+        Command::Limits {
+            json,
+            config,
+            connect,
+        } => limits_command::run(json, config.as_deref(), connect.as_deref()),
         Command::Completions { shell } => {
             // Written to stdout directly, a full disk would be a panic.
             let mut script = Vec::new();

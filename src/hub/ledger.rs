@@ -35,6 +35,7 @@ pub struct Entry {
 pub struct Ledger {
     calls: BTreeMap<CallId, Entry>,
     next: CallId,
+    peak: usize,
 }
 
 impl Ledger {
@@ -49,7 +50,14 @@ impl Ledger {
                 place: Place::Gate,
             },
         );
+        self.peak = self.peak.max(self.calls.len());
         self.next
+    }
+
+    /// The most calls that were open at once.
+    #[must_use]
+    pub const fn peak(&self) -> usize {
+        self.peak
     }
 
     /// The call went on. Unknown calls are ignored.

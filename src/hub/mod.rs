@@ -23,6 +23,7 @@ pub mod ledger;
 mod local_side;
 mod route;
 mod socket_door;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use self::ledger::Ledger;
 pub use self::local_side::LocalConfig;
 use self::local_side::LocalSide;
 use self::socket_door::SocketDoor;
+pub use self::usage::{LIMITS_METHOD, Usage};
 use crate::bridge::{Bridge, ChannelMode};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;

@@ -2,7 +2,7 @@
 
 use super::ledger::Place;
 use super::local_side::Facts;
-use super::{Hub, HubEvent, Owner};
+use super::{Hub, HubEvent, LIMITS_METHOD, Owner};
 use crate::bridge::{Bridge, BridgeOutput};
 use crate::clock::Now;
 use crate::gate::{Passage, Question, ToolCall};
@@ -57,6 +57,10 @@ impl Hub {
                 let tools = std::mem::take(&mut self.tools);
                 self.respond(now, peer, key, Answer::List(&tools));
                 self.tools = tools;
+            }
+            LIMITS_METHOD if self.may_see_limits(peer) => {
+                let document = self.limits_document();
+                self.respond(now, peer, key, Answer::Result(&document));
             }
             "tools/call" => match CallParams::read(params.as_deref()) {
                 Ok(CallParams { name, arguments }) => {

@@ -28,6 +28,7 @@ pub(super) struct SocketDoor {
     listeners: BTreeSet<WireId>,
     /// Clients that came in here and are not let go of.
     clients: usize,
+    clients_peak: usize,
     /// What is left to say to those who did not come in, until the loop has taken it over.
     turned_away: BTreeMap<WireId, OutBuf>,
 }
@@ -39,6 +40,15 @@ impl SocketDoor {
 
     pub(super) fn is_listening(&self) -> bool {
         !self.listeners.is_empty()
+    }
+
+    pub(super) const fn clients(&self) -> usize {
+        self.clients
+    }
+
+    /// The most clients there were at once.
+    pub(super) const fn clients_peak(&self) -> usize {
+        self.clients_peak
     }
 
     pub(super) fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
@@ -80,6 +90,7 @@ impl Hub {
         let limit = self.limits.socket_clients_max;
         if self.sockets.clients < limit {
             self.sockets.clients += 1;
+            self.sockets.clients_peak = self.sockets.clients_peak.max(self.sockets.clients);
             self.add_line_client(StdioHost::adopted(wire, &self.limits), true);
             self.settle(now);
             return wire;

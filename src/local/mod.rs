@@ -540,6 +540,12 @@ impl Local {
         self.tasks.has_ended(task)
     }
 
+    /// How many tasks are kept, and the bytes of their results.
+    #[must_use]
+    pub fn tasks_kept(&self) -> (usize, usize) {
+        self.tasks.kept()
+    }
+
     /// Calls and tasks that are not done.
     #[must_use]
     pub fn open_calls(&self) -> usize {

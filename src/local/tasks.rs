@@ -152,6 +152,11 @@ impl Tasks {
             .is_some_and(|task| &*task.principal == principal)
     }
 
+    /// How many tasks are kept, and the bytes of their results.
+    pub(super) fn kept(&self) -> (usize, usize) {
+        (self.tasks.len(), self.result_bytes)
+    }
+
     /// Whether it is finished, or gone.
     pub(super) fn has_ended(&self, id: &str) -> bool {
         self.tasks

@@ -32,7 +32,7 @@ mod own;
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use self::batch::Batch;
@@ -304,6 +304,26 @@ impl ServerPeer {
             .iter()
             .filter(|open| open.listening.is_none())
             .count()
+    }
+
+    /// How many requests and listen streams the scope with the most of each has open, and how many resources
+    /// one client or stream is subscribed to.
+    #[must_use]
+    pub fn open_of_fullest_scope(&self) -> (usize, usize, usize) {
+        let mut scopes: BTreeMap<Scope, (usize, usize)> = BTreeMap::new();
+        let mut subscribed = self.resources.len();
+        for open in &self.open {
+            let (requests, listens) = scopes.entry(open.scope).or_default();
+            match &open.listening {
+                Some(listening) => {
+                    *listens += 1;
+                    subscribed = subscribed.max(listening.resources.len());
+                }
+                None => *requests += 1,
+            }
+        }
+        let most = |of: fn(&(usize, usize)) -> usize| scopes.values().map(of).max().unwrap_or(0);
+        (most(|of| of.0), most(|of| of.1), subscribed)
     }
 
     /// The name the client gave itself; empty before it did.

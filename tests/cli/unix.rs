@@ -260,3 +260,110 @@ fn the_end_waits_for_who_has_not_ended_until_a_second_signal() {
         serve.end().expect_code(0).expect_silence();
     }
 }
+
+#[test]
+fn limits_of_a_running_server_are_told_with_what_is_in_use() {
+    let home = Home::new("live-limits");
+    home.write(
+        "drawspan.json",
+        r#"{"limits":{"calls_open_max":50,"socket_clients_max":3}}"#,
+    );
+    let mut serve = serve(&home, &["--listen", "stdio"]);
+    serve.meet();
+    let mut client = Client::met(&home);
+    client.begin("events_wait", "{}");
+    let waits = client.begin("events_wait", "{}");
+    let live = || {
+        let args = ["limits", "--json", "--connect", "unix:mcp.sock"];
+        let finished = home.run(&args).expect_code(0).expect_silence();
+        let document: Value = serde_json::from_str(&finished.stdout.join("\n")).unwrap();
+        document["limits"].as_array().unwrap().clone()
+    };
+    let row = |rows: &[Value], name: &str| -> Value {
+        let row = rows.iter().find(|row| row["name"] == name);
+        row.unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    let mut rows = Vec::new();
+    until("two calls", || {
+        rows = live();
+        let calls = row(&rows, "calls_open_max");
+        if calls["now"] == 2 {
+            Ok(())
+        } else {
+            Err(calls.to_string())
+        }
+    });
+    let calls = row(&rows, "calls_open_max");
+    assert_eq!(
+        (&calls["value"], &calls["default"]),
+        (&50.into(), &1_024.into())
+    );
+    assert!(
+        calls["peak"].as_u64() >= Some(2) && calls["why"].is_string(),
+        "{calls}"
+    );
+    assert_eq!(row(&rows, "waiters_max")["now"], 2);
+    assert_eq!(row(&rows, "requests_open_max")["now"], 2);
+    // Whoever asked before us may not be let go yet.
+    until("us and the other one", || {
+        match row(&live(), "socket_clients_max") {
+            clients if clients["now"] == 2 && clients["value"] == 3 => Ok(()),
+            clients => Err(clients.to_string()),
+        }
+    });
+    let time = row(&rows, "idle_timeout_ms");
+    assert!(
+        time.get("now").is_none() && time["unit"] == "ms",
+        "a time is not in use"
+    );
+    // As many rows as without a server, in the same order.
+    let own = home.run(&["limits"]).expect_code(0);
+    assert_eq!(own.stdout.len(), rows.len());
+
+    let table = home
+        .run(&["limits", "--connect", "unix:mcp.sock"])
+        .expect_code(0);
+    let line = table
+        .stdout
+        .iter()
+        .find(|line| line.starts_with("calls_open_max"));
+    expect_words(line.unwrap(), &["50 calls", "now 2, peak "]);
+
+    // Calls that end leave the peak behind.
+    let gone = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#;
+    for id in [waits - 1, waits] {
+        writeln!(client.stream, "{gone}{id}}}}}").unwrap();
+    }
+    until("no calls", || match row(&live(), "calls_open_max") {
+        calls if calls["now"] == 0 && calls["peak"].as_u64() >= Some(2) => Ok(()),
+        calls => Err(calls.to_string()),
+    });
+    // On stdin the method does not exist.
+    let id = serve.request("drawspan/limits", "{}");
+    assert_eq!(serve.answer(id)["error"]["code"], -32601);
+
+    let mut full = Vec::new();
+    let mut refused = None;
+    until("no room", || {
+        full.push(Client::new(&home));
+        let finished = home.run(&["limits", "--connect", "unix:mcp.sock"]);
+        let code = finished.status.code();
+        refused = Some(finished);
+        if code == Some(1) {
+            Ok(())
+        } else {
+            Err(format!("{code:?}"))
+        }
+    });
+    let words = ["unix:mcp.sock: answered: ", "limit 3 (socket_clients_max)"];
+    refused.expect("it was").expect_stderr(&words);
+    drop(full);
+    let nobody = home
+        .run(&["limits", "--connect", "unix:other.sock"])
+        .expect_code(4);
+    nobody.expect_stderr(&["unix:other.sock"]);
+    let usage = home
+        .run(&["limits", "--connect", "http://127.0.0.1:1"])
+        .expect_code(2);
+    usage.expect_stderr(&["error: cannot connect to http://127.0.0.1:1: use unix:/PATH"]);
+}

@@ -60,6 +60,20 @@ pub(in crate::hub) enum Work {
     Io(IoRequest),
 }
 
+/// How much of the limits of the HTTP door is in use. Of one session or connection: by the one with the most.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::hub) struct HttpUsage {
+    pub(in crate::hub) connections: usize,
+    pub(in crate::hub) connections_peak: usize,
+    pub(in crate::hub) pipelined: usize,
+    pub(in crate::hub) sessions: usize,
+    pub(in crate::hub) sessions_peak: usize,
+    pub(in crate::hub) streams: usize,
+    pub(in crate::hub) replay_events: usize,
+    pub(in crate::hub) replay_bytes: usize,
+    pub(in crate::hub) replay_total_bytes: usize,
+}
+
 /// What an exchange is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -128,6 +142,7 @@ pub(in crate::hub) struct HttpFront {
     rules: AccessRules,
     listeners: BTreeSet<WireId>,
     pub(super) connections: BTreeMap<WireId, Connection>,
+    connections_peak: usize,
     pub(super) exchanges: BTreeMap<ExchangeRef, Exchange>,
     /// Where the answer of each open request goes.
     pub(super) routes: BTreeMap<(PeerId, RequestKey), ExchangeRef>,
@@ -173,6 +188,7 @@ impl HttpFront {
             rules: config.rules,
             listeners: BTreeSet::new(),
             connections: BTreeMap::new(),
+            connections_peak: 0,
             exchanges: BTreeMap::new(),
             routes: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -246,7 +262,32 @@ impl HttpFront {
                 settling: Vec::new(),
             },
         );
+        self.connections_peak = self.connections_peak.max(self.connections.len());
         self.touch(wire);
+    }
+
+    /// How much of the limits of this door is in use.
+    pub(in crate::hub) fn usage(&self) -> HttpUsage {
+        let mut open: BTreeMap<WireId, usize> = BTreeMap::new();
+        for exchange in self.exchanges.keys() {
+            *open.entry(exchange.wire).or_default() += 1;
+        }
+        let sessions = self.sessions.usage();
+        HttpUsage {
+            connections: self.connections.len(),
+            connections_peak: self.connections_peak,
+            pipelined: open.into_values().max().unwrap_or(0),
+            sessions: self.sessions.len(),
+            sessions_peak: sessions.peak,
+            streams: sessions.streams,
+            replay_events: sessions.events,
+            replay_bytes: sessions.bytes,
+            replay_total_bytes: sessions.total_bytes,
+        }
+    }
+
+    pub(in crate::hub) fn peers(&self) -> impl Iterator<Item = &ServerPeer> {
+        self.peers.values().map(|http| &http.peer)
     }
 
     pub(in crate::hub) fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {

@@ -321,6 +321,21 @@ impl Session {
     }
 }
 
+/// How much of the limits is in use. Of one session: by the one with the most.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::hub::http) struct SessionUsage {
+    /// The most sessions that were open at once.
+    pub(in crate::hub::http) peak: usize,
+    /// Streams of one session, the standalone one left out.
+    pub(in crate::hub::http) streams: usize,
+    /// Events kept by one session.
+    pub(in crate::hub::http) events: usize,
+    /// Bytes of events kept by one session.
+    pub(in crate::hub::http) bytes: usize,
+    /// Bytes of events kept by all.
+    pub(in crate::hub::http) total_bytes: usize,
+}
+
 /// All sessions. One lookup, no walk over them, whatever is done.
 #[derive(Debug)]
 pub(in crate::hub::http) struct Sessions {
@@ -336,6 +351,7 @@ pub(in crate::hub::http) struct Sessions {
     replay_bytes: usize,
     replay_bytes_max: usize,
     sessions_max: usize,
+    peak: usize,
     streams_max: usize,
     idle_ttl: Duration,
     bounds: Bounds,
@@ -356,6 +372,7 @@ impl Sessions {
             replay_bytes: 0,
             replay_bytes_max: limits.sse_replay_total_bytes_max,
             sessions_max: limits.sessions_max,
+            peak: 0,
             streams_max: limits.streams_per_session_max,
             idle_ttl: limits.session_idle_ttl,
             bounds: Bounds {
@@ -373,6 +390,19 @@ impl Sessions {
     #[must_use]
     pub(in crate::hub::http) fn len(&self) -> usize {
         self.by_id.len()
+    }
+
+    /// How much of the limits is in use: looks at every session.
+    pub(in crate::hub::http) fn usage(&self) -> SessionUsage {
+        let sessions = || self.slots.iter().flatten();
+        let most = |of: fn(&Session) -> usize| sessions().map(of).max().unwrap_or(0);
+        SessionUsage {
+            peak: self.peak,
+            streams: most(|session| session.streams.len() - 1),
+            events: most(|session| session.log.len()),
+            bytes: most(|session| session.log.bytes()),
+            total_bytes: self.replay_bytes,
+        }
     }
 
     /// Whether none is open.
@@ -424,6 +454,7 @@ impl Sessions {
         self.by_id.insert(id, slot);
         self.by_peer.insert(peer, slot);
         self.idle.push(slot, now.up);
+        self.peak = self.peak.max(self.len());
         Ok(McpSessionId(hex(&random)))
     }
 

@@ -135,6 +135,10 @@ impl ReplayLog {
         self.bytes
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
