@@ -1,0 +1,27 @@
+//! What users of MCP clients have reported, as cases: a scripted server that misbehaves in one way, and
+//! what the program must make of it on its command line.
+//!
+//! Each test is named after its case, a file of `protocol-fixtures/cases`. The servers are played by
+//! `examples/scripted_server`. Nothing sleeps except the servers, where their case says so; upper bounds
+//! are far from what is measured and below the time limit that must not be what ended the wait.
+#![cfg(all(target_os = "linux", feature = "cli"))]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails with the line that could not"
+)]
+
+#[path = "../examples/scripted_server/http.rs"]
+mod http;
+#[allow(
+    dead_code,
+    reason = "HTTP servers of tests are asked, they write no log"
+)]
+#[path = "../examples/scripted_server/log.rs"]
+mod log;
+
+#[path = "cases/era.rs"]
+mod era;
+#[path = "cases/player.rs"]
+mod player;
+#[path = "cases/world.rs"]
+mod world;
