@@ -4,12 +4,14 @@
 //! go with it. The two never see each other: whoever owns both hands the messages over.
 
 mod compose;
+mod era;
 mod fault;
 mod listening;
 mod opening;
 pub mod peer;
 mod pending;
 mod questions;
+mod terms;
 #[cfg(test)]
 mod tests;
 

@@ -71,6 +71,29 @@ impl ConnectFault {
     }
 }
 
+impl ConnectFault {
+    /// Whether a server has looked at what was sent, and does not want it.
+    pub(super) fn is_of_server(&self) -> bool {
+        match self {
+            Self::Version { .. } | Self::NoCommonVersion { .. } | Self::Refused { .. } => true,
+            Self::End { end, .. } => matches!(end, RequestEnd::Status(end) if end.is_refusal()),
+            Self::TimedOut { .. } | Self::Violation(_) | Self::Closed(_) => false,
+        }
+    }
+}
+
+impl StatusEnd {
+    /// Whether the status can mean that a server does not know what was asked, rather than who asks or how
+    /// often.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self.status {
+            401 | 407 | 408 | 429 => false,
+            403 => self.challenge.is_none(),
+            status => (400..500).contains(&status),
+        }
+    }
+}
+
 impl fmt::Display for ConnectFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

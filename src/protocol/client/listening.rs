@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::fault::{CallFault, RemoteError};
-use super::peer::{ClientPeer, ListKind, PeerOutput};
+use super::peer::{ClientPeer, ListKind, PeerOutput, read_id};
 use super::{Carrier, RequestEnd};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_object::JsonObject;
@@ -264,16 +264,14 @@ impl ClientPeer {
     ) -> Result<bool, String> {
         let acknowledges = method.is("notifications/subscriptions/acknowledged");
         let is_change = method.is("notifications/resources/updated")
-            || ListKind::ALL
-                .iter()
-                .any(|list| method.is(&format!("notifications/{}/list_changed", list.feature())));
+            || ListKind::of_notification(method).is_some();
         if !acknowledges && !is_change {
             return Ok(true);
         }
         let meta = params.and_then(|params| member(params, "_meta"));
         let named = meta.and_then(|meta| member(meta, META_SUBSCRIPTION_ID));
         let id = match named {
-            Some(raw) => raw.parse().ok().map(UpstreamRequestId),
+            Some(raw) => read_id(raw).map(|(id, _)| id),
             None if self.config.carrier == Carrier::Http => on,
             None => self
                 .listening

@@ -26,32 +26,26 @@
 
 use std::time::Duration;
 
-use super::fault::{ConnectFault, RemoteError, strings};
-use super::peer::{ClientPeer, EraChoice, PeerOutput, ServerFacts, Stage};
-use super::{Carrier, Dialect, OutgoingKind, RequestEnd, StatusEnd};
+use super::era::{
+    Discovery, MODERN_ERRORS, assumed_facts, is_unknown_method, shaken_facts, tells_of_era,
+};
+use super::fault::{ConnectFault, RemoteError};
+use super::peer::{ClientPeer, Stage};
+use super::terms::{EraChoice, PeerOutput, ServerFacts};
+use super::{Carrier, Dialect, OutgoingKind, RequestEnd};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_object::JsonObject;
 use crate::codec::scan::Text;
 use crate::ids::UpstreamRequestId;
 use crate::protocol::error::ErrorCode;
-use crate::protocol::message::{META_SERVER_INFO, member};
+use crate::protocol::message::member;
 use crate::protocol::revision::Revision;
 
 const DISCOVER: &str = "server/discover";
 const INITIALIZE: &str = "initialize";
 
-/// What only a server of the stateless era says. Spec: 2026-07-28 basic/versioning.
-const MODERN_ERRORS: [ErrorCode; 3] = [
-    ErrorCode::HeaderMismatch,
-    ErrorCode::MissingClientCapability,
-    ErrorCode::UnsupportedProtocolVersion,
-];
-
 /// How often one opening may send `server/discover`, and `initialize`.
 const TRIES_MAX: u32 = 2;
-
-/// What is taken for granted of a stateless server that does not know `server/discover`.
-const ASSUMED_CAPABILITIES: &str = r#"{"tools":{},"resources":{},"prompts":{}}"#;
 
 /// Where the opening stands.
 #[derive(Debug)]
@@ -84,56 +78,6 @@ enum Step {
         asked: Revision,
     },
     Over,
-}
-
-/// A `DiscoverResult`.
-#[derive(Debug)]
-struct Discovery {
-    supported: Vec<String>,
-    capabilities: Box<str>,
-    server_info: Option<Box<str>>,
-    instructions: Option<String>,
-}
-
-impl Discovery {
-    /// Reads a raw result; `None` when it is none, so that no server of the era has written it.
-    fn read(result: &str) -> Option<Self> {
-        let kind = member(result, "resultType").and_then(Text::of_value);
-        let supported = member(result, "supportedVersions").filter(|raw| raw.starts_with('['))?;
-        if kind.is_some_and(|kind| !kind.is("complete")) {
-            return None;
-        }
-        let info = member(result, "_meta").and_then(|meta| member(meta, META_SERVER_INFO));
-        Some(Self {
-            supported: strings(Some(supported)),
-            capabilities: object(member(result, "capabilities")),
-            server_info: info
-                .or_else(|| member(result, "serverInfo"))
-                .filter(|raw| raw.starts_with('{'))
-                .map(Box::from),
-            instructions: text(result, "instructions"),
-        })
-    }
-
-    fn facts(self, revision: Revision) -> ServerFacts {
-        ServerFacts {
-            revision,
-            capabilities: self.capabilities,
-            server_info: self.server_info,
-            instructions: self.instructions,
-        }
-    }
-}
-
-fn object(raw: Option<&str>) -> Box<str> {
-    raw.filter(|raw| raw.starts_with('{'))
-        .unwrap_or("{}")
-        .into()
-}
-
-fn text(object: &str, name: &str) -> Option<String> {
-    let text = member(object, name).and_then(Text::of_value)?;
-    Some(text.decode().into_owned())
 }
 
 impl Opening {
@@ -209,12 +153,12 @@ impl ClientPeer {
         match spoken.first() {
             Some(newest) if newest.is_stateless() => {
                 if self.may_change_era() && known_by_handshake {
-                    self.shake(now, Revision::NEWEST_WITH_HANDSHAKE);
+                    self.shake(Revision::NEWEST_WITH_HANDSHAKE);
                 } else {
                     self.probe(now, false);
                 }
             }
-            Some(newest) => self.shake(now, *newest),
+            Some(newest) => self.shake(*newest),
             None => {
                 let why = "the transport of 2024-11-05 carries revisions with a handshake only";
                 self.fail(ConnectFault::Violation(why.to_owned()));
@@ -239,7 +183,7 @@ impl ClientPeer {
         self.send_own_request(id, DISCOVER, None, Dialect::Stateless(revision));
     }
 
-    fn shake(&mut self, _now: Now, asked: Revision) {
+    fn shake(&mut self, asked: Revision) {
         let Some(id) = self.own_id() else {
             return self.fail(ConnectFault::Violation("out of request ids".to_owned()));
         };
@@ -301,19 +245,19 @@ impl ClientPeer {
     fn discovered(&mut self, now: Now, result: &str, last: bool) {
         let Some(discovery) = Discovery::read(result) else {
             let why = "answer to server/discover without supportedVersions";
-            return self.legacy_after_all(now, ConnectFault::Violation(why.to_owned()), last);
+            return self.legacy_after_all(ConnectFault::Violation(why.to_owned()), last);
         };
         if let Some(revision) = self.common(&discovery.supported, true) {
             let facts = discovery.facts(revision);
             return self.ready(now, facts);
         }
-        self.older_version(now, discovery.supported);
+        self.older_version(discovery.supported);
     }
 
     /// The server knows eras, but not our newest one.
-    fn older_version(&mut self, now: Now, supported: Vec<String>) {
+    fn older_version(&mut self, supported: Vec<String>) {
         match self.common(&supported, false) {
-            Some(revision) if self.opening.handshakes < TRIES_MAX => self.shake(now, revision),
+            Some(revision) if self.opening.handshakes < TRIES_MAX => self.shake(revision),
             _ => {
                 let spoken = self.spoken();
                 self.fail(ConnectFault::NoCommonVersion { supported, spoken });
@@ -332,33 +276,27 @@ impl ClientPeer {
             return match again {
                 true if self.opening.probes < TRIES_MAX + u32::from(last) => self.probe(now, last),
                 true => self.fail(fault(error)),
-                false => self.older_version(now, supported),
+                false => self.older_version(supported),
             };
         }
         if error.is_one_of(&MODERN_ERRORS) {
             return self.fail(fault(error));
         }
         if is_unknown_method(&error, status) {
-            let assumed = ServerFacts {
-                revision: Revision::NEWEST_STATELESS,
-                capabilities: ASSUMED_CAPABILITIES.into(),
-                server_info: None,
-                instructions: None,
-            };
-            return self.ready(now, assumed);
+            return self.ready(now, assumed_facts());
         }
-        self.legacy_after_all(now, fault(error), last);
+        self.legacy_after_all(fault(error), last);
     }
 
     /// The probe has not met a server of the stateless era.
-    fn legacy_after_all(&mut self, now: Now, fault: ConnectFault, last: bool) {
+    fn legacy_after_all(&mut self, fault: ConnectFault, last: bool) {
         if !self.may_change_era() {
             return self.fail(fault);
         }
         if !last {
-            return self.shake(now, Revision::NEWEST_WITH_HANDSHAKE);
+            return self.shake(Revision::NEWEST_WITH_HANDSHAKE);
         }
-        let older_pair = matches!(&fault, ConnectFault::End { end: RequestEnd::Status(end), .. } if is_refusal(end));
+        let older_pair = matches!(&fault, ConnectFault::End { end: RequestEnd::Status(end), .. } if end.is_refusal());
         let first = self.opening.refused.take().unwrap_or(fault);
         self.give_up(first, older_pair);
     }
@@ -373,13 +311,7 @@ impl ClientPeer {
         let revision = offered.as_deref().and_then(Revision::parse);
         match revision {
             Some(revision) if !revision.is_stateless() && spoken.contains(&revision) => {
-                let info = member(result, "serverInfo").filter(|raw| raw.starts_with('{'));
-                let facts = ServerFacts {
-                    revision,
-                    capabilities: object(member(result, "capabilities")),
-                    server_info: info.map(Box::from),
-                    instructions: text(result, "instructions"),
-                };
+                let facts = shaken_facts(revision, result);
                 self.ready(now, facts);
             }
             _ => {
@@ -397,7 +329,7 @@ impl ClientPeer {
             let again = older.filter(|revision| *revision != asked);
             let may = self.opening.handshakes < TRIES_MAX && self.opening.late.is_none();
             if let Some(revision) = again.filter(|_| may) {
-                return self.shake(now, revision);
+                return self.shake(revision);
             }
         }
         let modern = error.is_one_of(&MODERN_ERRORS)
@@ -416,8 +348,10 @@ impl ClientPeer {
         if self.go_on_stateless(now) {
             return;
         }
+        // An era that was only remembered is found out as if it were not.
+        let unproven = self.opening.probes == 0 && fault.is_of_server();
         // `refused` is set once: a second handshake that fails is the end.
-        if modern && self.may_change_era() && self.opening.refused.is_none() {
+        if (modern || unproven) && self.may_change_era() && self.opening.refused.is_none() {
             self.opening.refused = Some(fault);
             return self.probe(now, true);
         }
@@ -468,7 +402,7 @@ impl ClientPeer {
             }
         };
         let error = match end {
-            RequestEnd::Status(status) if is_refusal(status) => {
+            RequestEnd::Status(status) if status.is_refusal() => {
                 RemoteError::in_body(status, &self.scan_limits)
                     .map(|error| (error, Some(status.status)))
             }
@@ -488,10 +422,10 @@ impl ClientPeer {
         match (last, error) {
             (Some(last), Some((error, status))) => self.probe_refused(now, error, status, last),
             (None, Some((error, status))) => self.handshake_refused(now, error, status),
-            (Some(last), None) if tells_of_era(end) => self.legacy_after_all(now, fault, last),
+            (Some(last), None) if tells_of_era(end) => self.legacy_after_all(fault, last),
             (Some(_), None) => self.fail(fault),
             (None, None) => {
-                let refusal = matches!(end, RequestEnd::Status(status) if is_refusal(status));
+                let refusal = matches!(end, RequestEnd::Status(status) if status.is_refusal());
                 self.handshake_failed(now, fault, false, refusal);
             }
         }
@@ -519,7 +453,7 @@ impl ClientPeer {
                 // On lines it is not cancelled: nothing may come before the handshake of an older server.
                 self.forget(id);
                 self.opening.late_probe = Some(id);
-                self.shake(now, Revision::NEWEST_WITH_HANDSHAKE);
+                self.shake(Revision::NEWEST_WITH_HANDSHAKE);
             }
             Step::Waiting if over => {
                 let what = "connect";
@@ -567,34 +501,5 @@ impl ClientPeer {
             params: Vec::new(),
         };
         self.send(kind, dialect, body);
-    }
-}
-
-/// Whether the answer says that there is no such method, in the way of the stateless era.
-fn is_unknown_method(error: &RemoteError, status: Option<u16>) -> bool {
-    status == Some(404) && error.is_one_of(&[ErrorCode::MethodNotFound])
-}
-
-/// Whether a status can mean that a server does not know what was asked, rather than who asks or how often.
-fn is_refusal(end: &StatusEnd) -> bool {
-    match end.status {
-        401 | 407 | 408 | 429 => false,
-        403 => end.challenge.is_none(),
-        status => (400..500).contains(&status),
-    }
-}
-
-/// Whether what came in place of an answer to the probe may be due to its era.
-fn tells_of_era(end: &RequestEnd) -> bool {
-    match end {
-        RequestEnd::Status(end) => {
-            is_refusal(end) || (end.status >= 500 && end.retry_after_ms.is_none())
-        }
-        RequestEnd::SessionLost { .. }
-        | RequestEnd::Accepted
-        | RequestEnd::ContentType { .. }
-        | RequestEnd::Broken(_)
-        | RequestEnd::TooLarge { .. } => true,
-        RequestEnd::NotSent(_) | RequestEnd::Redirect { .. } => false,
     }
 }

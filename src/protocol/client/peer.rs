@@ -26,7 +26,6 @@
 //! Never: opens or closes a link, reads a clock, sends a request twice on its own.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use super::compose::{Additions, Stateless};
 pub use super::fault::{CallFault, ConnectFault, RemoteError};
@@ -35,174 +34,18 @@ use super::opening::Opening;
 use super::pending::Pending;
 pub use super::pending::RequestSpec;
 use super::questions::Questions;
+pub use super::terms::{
+    EraChoice, ListKind, OWN_IDS, PeerConfig, PeerOutput, SAMPLE_BYTES_MAX, ServerFacts,
+};
 use super::{Carrier, Dialect, Outgoing, OutgoingKind, RequestEnd};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::jsonrpc::{self, Invalid, Message, Outcome};
 use crate::codec::scan::{
     BatchMember, Envelope, IdField, ScanLimits, Scanned, Text, readable_id, scan,
 };
-use crate::ids::{QuestionId, UpstreamRequestId};
-use crate::limits::Limits;
+use crate::ids::UpstreamRequestId;
 use crate::protocol::message::{LogLevel, member};
-use crate::protocol::revision::Revision;
 use crate::secret::Quoted;
-
-/// Which revisions a conversation may be held in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EraChoice {
-    /// The newest that the server speaks too.
-    Auto,
-    /// One with a handshake.
-    Legacy,
-    /// A stateless one.
-    Modern,
-    /// This one, or none.
-    Only(Revision),
-}
-
-/// What a conversation begins with.
-#[derive(Clone, Debug)]
-pub struct PeerConfig {
-    /// Raw `Implementation` object: who we are.
-    pub identity: String,
-    /// Raw `ClientCapabilities` object: what we answer.
-    pub capabilities: String,
-    /// Which revisions may be spoken.
-    pub choice: EraChoice,
-    /// The revision of an earlier conversation with the same server. One with a handshake saves the probe, a
-    /// stateless one gives it more time; both are taken back when they turn out wrong.
-    pub known: Option<Revision>,
-    /// What carries the messages.
-    pub carrier: Carrier,
-    /// How long `server/discover` may stay unanswered before `initialize` is tried.
-    pub discover_timeout: Duration,
-    /// The whole opening, from [`ClientPeer::new`] on: start, discovery and handshake.
-    pub connect_timeout: Duration,
-    /// The first of [`OWN_IDS`] request ids that only this peer may use: for discovery, handshake,
-    /// subscriptions, and requests that are sent again with answers.
-    pub first_own_id: UpstreamRequestId,
-    /// The limits in force.
-    pub limits: Limits,
-}
-
-/// How many request ids a peer may need in its life. Ids are to stay below 2^53, which many peers cannot
-/// count beyond; that is room for 2^29 peers.
-pub const OWN_IDS: u64 = 1 << 24;
-
-/// What a server has said of itself. Raw JSON where not said otherwise.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerFacts {
-    /// The revision of the conversation.
-    pub revision: Revision,
-    /// `capabilities`, an object.
-    pub capabilities: Box<str>,
-    /// `serverInfo`, an object.
-    pub server_info: Option<Box<str>>,
-    /// `instructions`, decoded.
-    pub instructions: Option<String>,
-}
-
-/// A list that a server keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ListKind {
-    /// `tools/list`.
-    Tools,
-    /// `resources/list` and `resources/templates/list`.
-    Resources,
-    /// `prompts/list`.
-    Prompts,
-}
-
-impl ListKind {
-    pub(super) const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
-
-    /// The member of the server's capabilities that speaks of it.
-    pub(super) const fn feature(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Resources => "resources",
-            Self::Prompts => "prompts",
-        }
-    }
-
-    fn of_notification(method: Text<'_>) -> Option<Self> {
-        let names = [
-            "notifications/tools/list_changed",
-            "notifications/resources/list_changed",
-            "notifications/prompts/list_changed",
-        ];
-        let found = names.into_iter().zip(Self::ALL);
-        found
-            .into_iter()
-            .find(|(name, _)| method.is(name))
-            .map(|(_, kind)| kind)
-    }
-}
-
-/// What the owner of a peer has to act on, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerOutput {
-    /// To be handed to the link.
-    Send(Outgoing),
-    /// HTTP: nobody waits for this request any more; its stream can be closed, which cancels it in the
-    /// stateless era.
-    Forget(UpstreamRequestId),
-    /// Requests can be made; [`ClientPeer::facts`] are known.
-    Ready,
-    /// The conversation cannot begin. Instead of `Ready`; nothing but `Noise` comes after it.
-    Failed(ConnectFault),
-    /// The server may be one of the 2024-11-05 pair: to be tried with [`Carrier::Sse`] and a new peer. In
-    /// place of `Failed`; why it comes says [`ClientPeer::refusal`].
-    TryOlderPair,
-    /// The one answer to a [`ClientPeer::request`].
-    Response {
-        /// The caller's id of the request.
-        id: UpstreamRequestId,
-        /// The raw result, an object.
-        outcome: Result<Box<str>, CallFault>,
-    },
-    /// How far a request is.
-    Progress {
-        /// The caller's id of the request.
-        id: UpstreamRequestId,
-        /// Raw, with the caller's own token, if it had one.
-        params: Box<str>,
-    },
-    /// A notification that is not the protocol's own business.
-    Notification {
-        /// Its method.
-        method: Box<str>,
-        /// Its raw `params`.
-        params: Option<Box<str>>,
-        /// The request in whose service it is, where the carrier tells.
-        on: Option<UpstreamRequestId>,
-    },
-    /// A list is not what it was.
-    ListChanged(ListKind),
-    /// The server wants to know something: to be answered by [`ClientPeer::answer`].
-    Question {
-        /// For the answer. Unique within this peer.
-        id: QuestionId,
-        /// `sampling/createMessage`, `elicitation/create` or `roots/list`.
-        method: Box<str>,
-        /// Its raw `params`.
-        params: Option<Box<str>>,
-        /// The request in whose service it is, where that is known.
-        on: Option<UpstreamRequestId>,
-    },
-    /// No answer is wanted any more.
-    QuestionGone(QuestionId),
-    /// Something came that has no place in the conversation. To be counted, never answered.
-    Noise {
-        /// What is wrong with it, one line.
-        why: String,
-        /// How it begins.
-        sample: Vec<u8>,
-    },
-}
-
-/// How much of a piece of noise is kept. Unit: bytes.
-pub const SAMPLE_BYTES_MAX: usize = 200;
 
 #[derive(Debug)]
 pub(super) enum Stage {
@@ -300,8 +143,7 @@ impl ClientPeer {
     }
 
     /// The link is gone, and with it everything that was open.
-    pub fn handle_closed(&mut self, now: Now, why: &str) {
-        let _ = now;
+    pub fn handle_closed(&mut self, _now: Now, why: &str) {
         match self.stage {
             Stage::Opening => self.fail(ConnectFault::Closed(why.to_owned())),
             Stage::Ready => self.stage = Stage::Over(why.to_owned()),
@@ -350,8 +192,7 @@ impl ClientPeer {
 
     /// Tells the server something. Left out before [`PeerOutput::Ready`], and where the revision has no such
     /// notification.
-    pub fn notify(&mut self, now: Now, method: &str, params: Option<&str>) {
-        let _ = now;
+    pub fn notify(&mut self, _now: Now, method: &str, params: Option<&str>) {
         let Some(facts) = self.facts.as_ref().filter(|_| self.is_ready()) else {
             return;
         };
@@ -644,15 +485,18 @@ impl ClientPeer {
     }
 }
 
-/// The request of ours that an answer names, and whether it does so as the request did. We use numbers only,
-/// so that `"1"` and `1.0` cannot mean another one.
+/// The request of ours that an answer names.
 fn answered(id: IdField<'_>) -> Option<(UpstreamRequestId, bool)> {
-    let (raw, exact) = match id {
-        IdField::Usable(raw) => (raw, raw.parse::<u64>().ok()),
-        IdField::Unusable(raw) => (raw, None),
-        IdField::Absent | IdField::Null => return None,
-    };
-    if let Some(id) = exact {
+    match id {
+        IdField::Usable(raw) | IdField::Unusable(raw) => read_id(raw),
+        IdField::Absent | IdField::Null => None,
+    }
+}
+
+/// The request of ours that a server names by this raw value, and whether it does so as we did. We use
+/// numbers only, so that `"1"` and `1.0` cannot mean another one.
+pub(super) fn read_id(raw: &str) -> Option<(UpstreamRequestId, bool)> {
+    if let Ok(id) = raw.parse() {
         return Some((UpstreamRequestId(id), true));
     }
     let number = match Text::of_value(raw) {

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use super::compose::{self, Params, Retry};
 use super::fault::{CallFault, RemoteError};
-use super::peer::{ClientPeer, PeerOutput, Stage};
+use super::peer::{ClientPeer, PeerOutput, Stage, read_id};
 use super::questions::Asking;
 use super::{Carrier, Dialect, OutgoingKind, RequestEnd};
 use crate::clock::{Deadline, Now, Uptime};
@@ -268,8 +268,7 @@ impl ClientPeer {
     }
 
     /// Takes a request back: its answer is [`CallFault::Cancelled`]. Unknown ids are ignored.
-    pub fn cancel(&mut self, now: Now, id: UpstreamRequestId, reason: &str) {
-        let _ = now;
+    pub fn cancel(&mut self, _now: Now, id: UpstreamRequestId, reason: &str) {
         if let Some(asking) = self.calls.asking.remove(&id) {
             self.questions_of_call_gone(&asking);
             return self.respond(id, Err(CallFault::Cancelled));
@@ -385,11 +384,8 @@ impl ClientPeer {
 
     pub(super) fn progress(&mut self, now: Now, params: Option<&str>, raw: &[u8]) {
         let token = params.and_then(|params| member(params, "progressToken"));
-        let wire = token.and_then(|token| match Text::of_value(token) {
-            Some(text) => text.decode().parse().ok(),
-            None => token.parse().ok(),
-        });
-        let call = wire.and_then(|wire| self.calls.sent.get_mut(&UpstreamRequestId(wire)));
+        let wire = token.and_then(read_id).map(|(wire, _)| wire);
+        let call = wire.and_then(|wire| self.calls.sent.get_mut(&wire));
         let (Some(params), Some(call)) = (params, call.filter(|call| call.asks_progress)) else {
             return self.noise("progress of no request that is open", raw);
         };

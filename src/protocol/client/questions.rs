@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::OutgoingKind;
 use super::compose::Retry;
 use super::fault::CallFault;
-use super::peer::{ClientPeer, PeerOutput, shown};
+use super::peer::{ClientPeer, PeerOutput, read_id, shown};
 use super::pending::Call;
 use crate::clock::{Now, Uptime};
 use crate::codec::jsonrpc::{self, RequestId};
@@ -206,8 +206,8 @@ impl ClientPeer {
             return self.noise("notifications/cancelled without requestId", raw);
         };
         if self.is_stateless() {
-            let stream = id.parse().ok().map(UpstreamRequestId);
-            if !stream.is_some_and(|stream| self.listen_cancelled(now, stream)) {
+            let stream = read_id(id);
+            if !stream.is_some_and(|(stream, _)| self.listen_cancelled(now, stream)) {
                 self.noise("notifications/cancelled for no listen stream", raw);
             }
             return;
