@@ -314,15 +314,18 @@ impl fmt::Display for RemoteError {
     }
 }
 
-/// The strings of a raw array; as many as anyone may have versions.
+/// The versions of a raw array, as far as they are strings.
 pub(super) fn strings(list: Option<&str>) -> Vec<String> {
     let texts = list.into_iter().flat_map(elements);
     texts
         .filter_map(Text::of_value)
-        .map(|text| text.decode().into_owned())
+        .map(|text| text.decode().chars().take(VERSION_CHARS_MAX).collect())
         .take(VERSIONS_READ_MAX)
         .collect()
 }
+
+/// How much of a version is read; ours are ten characters long.
+pub(super) const VERSION_CHARS_MAX: usize = 64;
 
 /// Versions of a server's list that are read; there are five today.
 const VERSIONS_READ_MAX: usize = 64;

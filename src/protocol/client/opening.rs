@@ -29,7 +29,7 @@ use std::time::Duration;
 use super::era::{
     Discovery, MODERN_ERRORS, assumed_facts, is_unknown_method, shaken_facts, tells_of_era,
 };
-use super::fault::{ConnectFault, RemoteError};
+use super::fault::{ConnectFault, RemoteError, VERSION_CHARS_MAX};
 use super::peer::{ClientPeer, Stage};
 use super::terms::{EraChoice, PeerOutput, ServerFacts};
 use super::{Carrier, Dialect, OutgoingKind, RequestEnd};
@@ -304,8 +304,8 @@ impl ClientPeer {
     fn shaken(&mut self, now: Now, result: &str) {
         let offered = member(result, "protocolVersion");
         let offered = offered.map(|raw| match Text::of_value(raw) {
-            Some(text) => text.decode().into_owned(),
-            None => raw.to_owned(),
+            Some(text) => text.decode().chars().take(VERSION_CHARS_MAX).collect(),
+            None => raw.chars().take(VERSION_CHARS_MAX).collect::<String>(),
         });
         let spoken = self.spoken();
         let revision = offered.as_deref().and_then(Revision::parse);
@@ -377,6 +377,7 @@ impl ClientPeer {
         {
             return self.fail(fault);
         }
+        self.questions_gone();
         self.opening.step = Step::Over;
         self.stage = Stage::Over(fault.to_string());
         self.refusal = Some(fault);
@@ -464,6 +465,7 @@ impl ClientPeer {
     }
 
     pub(super) fn fail(&mut self, fault: ConnectFault) {
+        self.questions_gone();
         self.opening.step = Step::Over;
         self.stage = Stage::Over(fault.to_string());
         self.push(PeerOutput::Failed(fault));
@@ -474,9 +476,11 @@ impl ClientPeer {
         self.stage = Stage::Ready;
         let stateless = facts.revision.is_stateless();
         self.facts = Some(facts);
-        if !stateless {
-            let method = "notifications/initialized";
-            self.send_notification(method, None);
+        if stateless {
+            // It may have taken us for an older client; it has no requests of its own any more.
+            self.questions_gone();
+        } else {
+            self.send_notification("notifications/initialized", None);
         }
         self.push(PeerOutput::Ready);
         self.session_settings(now);
