@@ -39,7 +39,7 @@ pub use super::terms::{
 };
 use super::{Carrier, Dialect, Outgoing, OutgoingKind, RequestEnd};
 use crate::clock::{Deadline, Now, Uptime};
-use crate::codec::jsonrpc::{self, Invalid, Message, Outcome};
+use crate::codec::jsonrpc::{self, Invalid, Message, Outcome, Reason};
 use crate::codec::scan::{
     BatchMember, Envelope, IdField, ScanLimits, Scanned, Text, readable_id, scan,
 };
@@ -338,13 +338,15 @@ impl ClientPeer {
         });
     }
 
-    /// Noise; and if it was the answer to a request, that one need not wait for its time limit. Ids of the
-    /// server's own requests are numbers too, so a piece that may be one of these is nobody's answer.
+    /// Noise; and if it was the answer to a request, that one need not wait for its time limit. It must look
+    /// like an answer: log lines have ids too, and so have the server's own requests.
     fn unreadable(&mut self, now: Now, why: &str, bytes: &[u8]) {
         self.noise(why, bytes);
-        let asks = memchr::memmem::find(bytes, b"\"method\"").is_some();
+        let has = |name: &str| memchr::memmem::find(bytes, name.as_bytes()).is_some();
+        let answers =
+            has("\"jsonrpc\"") && !has("\"method\"") && (has("\"result\"") || has("\"error\""));
         let id = readable_id(bytes, &self.scan_limits).and_then(|raw| raw.parse().ok());
-        if let Some(id) = id.filter(|_| !asks) {
+        if let Some(id) = id.filter(|_| answers) {
             self.no_answer(now, UpstreamRequestId(id), why);
         }
     }
@@ -401,7 +403,9 @@ impl ClientPeer {
                 reason,
             }) => {
                 self.noise(&reason.to_string(), raw);
-                let id = id.filter(|_| is_response).and_then(|raw| raw.parse().ok());
+                let is_log = self.config.carrier == Carrier::Lines && reason == Reason::Version;
+                let id = id.filter(|_| is_response && !is_log);
+                let id = id.and_then(|raw| raw.parse().ok());
                 if let Some(id) = id {
                     self.no_answer(now, UpstreamRequestId(id), &reason.to_string());
                 }
