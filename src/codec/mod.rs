@@ -1,5 +1,6 @@
 //! Bytes to messages and back. Everything in here is pure: slices in, values out, no clock, no descriptor.
 
+pub mod challenge;
 pub mod http1;
 pub mod http_body;
 pub mod json_object;

@@ -9,12 +9,13 @@ pub mod http_client;
 pub mod http_rules;
 pub mod http_server;
 mod line_frames;
+pub mod sse_client;
 mod stderr_tail;
 pub mod stdio_child;
-pub mod sse_client;
 pub mod stdio_host;
 pub mod unix_link;
 pub mod upstream;
+pub mod upstream_link;
 pub mod websocket;
 
 use std::path::PathBuf;

@@ -89,6 +89,13 @@ pub enum RequestEnd {
         /// The status it said so with.
         status: u16,
     },
+    /// The server does not read what is written to it: bytes queued, limit. Nothing of it left.
+    NotReading {
+        /// Bytes queued.
+        value: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
     /// The server seems to have lost our session, and has not proved that the request did not run: 400 or 410
     /// with such words, or an error without an id. Not to be sent again by itself; the next request needs a
     /// new session.

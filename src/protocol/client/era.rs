@@ -105,10 +105,13 @@ pub(super) fn tells_of_era(end: &RequestEnd) -> bool {
             end.is_refusal() || (end.status >= 500 && end.retry_after_ms.is_none())
         }
         RequestEnd::SessionLost { .. }
+        | RequestEnd::SessionDoubtful(_)
         | RequestEnd::Accepted
         | RequestEnd::ContentType { .. }
         | RequestEnd::Broken(_)
         | RequestEnd::TooLarge { .. } => true,
-        RequestEnd::NotSent(_) | RequestEnd::Redirect { .. } => false,
+        RequestEnd::NotSent(_) | RequestEnd::NotReading { .. } | RequestEnd::Redirect { .. } => {
+            false
+        }
     }
 }

@@ -154,6 +154,15 @@ impl fmt::Display for RequestEnd {
             Self::SessionLost { status } => {
                 write!(f, "session was lost, safe to retry (HTTP {status})")
             }
+            Self::NotReading { value, limit } => {
+                write!(
+                    f,
+                    "server is not reading: {value} bytes queued, limit {limit}"
+                )
+            }
+            Self::SessionDoubtful(end) => {
+                write!(f, "session may be lost: {}", Self::Status(end.clone()))
+            }
             Self::Accepted => f.write_str("accepted, but without an answer"),
             Self::ContentType { found, body } => {
                 write!(f, "unexpected content type {found}: {body}")

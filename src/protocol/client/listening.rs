@@ -320,6 +320,8 @@ impl ClientPeer {
             RequestEnd::Status(status) => RemoteError::in_body(status, &self.scan_limits),
             RequestEnd::NotSent(_)
             | RequestEnd::SessionLost { .. }
+            | RequestEnd::SessionDoubtful(_)
+            | RequestEnd::NotReading { .. }
             | RequestEnd::Accepted
             | RequestEnd::ContentType { .. }
             | RequestEnd::Broken(_)

@@ -65,6 +65,17 @@ pub(super) struct Opening {
     refused: Option<ConnectFault>,
 }
 
+impl Opening {
+    /// What is being waited for: a method, or `connect` while there is nothing to ask by.
+    pub(super) const fn method(&self) -> &'static str {
+        match self.step {
+            Step::Waiting => "connect",
+            Step::Probing { .. } => DISCOVER,
+            Step::Shaking { .. } | Step::Over => INITIALIZE,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Waiting,
@@ -410,6 +421,8 @@ impl ClientPeer {
             RequestEnd::Status(_)
             | RequestEnd::NotSent(_)
             | RequestEnd::SessionLost { .. }
+            | RequestEnd::SessionDoubtful(_)
+            | RequestEnd::NotReading { .. }
             | RequestEnd::Accepted
             | RequestEnd::ContentType { .. }
             | RequestEnd::Broken(_)

@@ -116,6 +116,12 @@ impl ClientPeer {
         self.refusal.as_ref()
     }
 
+    /// What the opening waits for, when it is not over: `connect`, `server/discover` or `initialize`.
+    #[must_use]
+    pub const fn opening_method(&self) -> &'static str {
+        self.opening.method()
+    }
+
     /// How many requests wait for their answer.
     #[must_use]
     pub fn open_requests(&self) -> usize {

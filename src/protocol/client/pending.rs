@@ -357,6 +357,8 @@ impl ClientPeer {
             RequestEnd::Status(_)
             | RequestEnd::NotSent(_)
             | RequestEnd::SessionLost { .. }
+            | RequestEnd::SessionDoubtful(_)
+            | RequestEnd::NotReading { .. }
             | RequestEnd::Accepted
             | RequestEnd::ContentType { .. }
             | RequestEnd::Broken(_)

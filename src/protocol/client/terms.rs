@@ -1,5 +1,6 @@
 //! What a [`ClientPeer`](super::peer::ClientPeer) is given and what it tells.
 
+use crate::protocol::message::member;
 use std::time::Duration;
 
 use super::fault::{CallFault, ConnectFault};
@@ -10,9 +11,10 @@ use crate::limits::Limits;
 use crate::protocol::revision::Revision;
 
 /// Which revisions a conversation may be held in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EraChoice {
     /// The newest that the server speaks too.
+    #[default]
     Auto,
     /// One with a handshake.
     Legacy,
@@ -62,6 +64,14 @@ pub struct ServerFacts {
     pub server_info: Option<Box<str>>,
     /// `instructions`, decoded.
     pub instructions: Option<String>,
+}
+
+impl ServerFacts {
+    /// Whether the server says that it has a list of this kind.
+    #[must_use]
+    pub fn has(&self, list: ListKind) -> bool {
+        member(&self.capabilities, list.feature()).is_some_and(|raw| raw.starts_with('{'))
+    }
 }
 
 /// A list that a server keeps.
