@@ -381,6 +381,10 @@ impl ChildProcess {
         }
     }
 
+    pub(super) const fn is_killed(&self) -> bool {
+        self.killed
+    }
+
     /// Reaps it if it has ended.
     pub(super) fn try_reap(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))

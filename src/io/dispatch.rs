@@ -206,11 +206,16 @@ impl EventLoop {
             while let Some(child) = self.children.get_mut(&number) {
                 let news = child.news();
                 match (news, child.wire) {
-                    (None | Some(News::Exited(_)), None) => {
+                    (Some(News::Exited(_)), None) => {
+                        self.child_finished(number);
                         self.abandon(number);
                         break;
                     }
-                    (None, Some(_)) => break,
+                    (None, None) if child.is_killed() => {
+                        self.abandon(number);
+                        break;
+                    }
+                    (None, _) => break,
                     (Some(News::Started), Some(key)) => self.tell(machines, now, key),
                     (Some(News::Failed(fault)), Some(key)) => {
                         self.fail_now(machines, now, key, fault);

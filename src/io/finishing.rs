@@ -3,9 +3,10 @@
 //! | state   | input                        | next    | what happens                       |
 //! |---------|------------------------------|---------|------------------------------------|
 //! | Sending | everything has left          | Waiting | our direction ends                 |
-//! | Sending | everything has left, no socket | gone  | closed                             |
+//! | Sending | everything has left, a file or terminal | gone | closed                     |
 //! | Waiting | bytes                        | Waiting | dropped                            |
 //! | Waiting | the peer's end               | gone    | closed                             |
+//! | Waiting | a child's exit               | gone    | closed, and what it left is killed |
 //! | any     | broken, time over, too many  | gone    | closed as it is                    |
 //!
 //! A socket that is closed while bytes of the peer are unread resets the connection, and the reset
@@ -62,7 +63,7 @@ impl Finishing {
                 sent = self.open.finish_write(registry)?;
             }
         }
-        if !self.open.write_open && !self.open.is_socket() {
+        if !self.open.write_open && !self.open.is_socket() && self.open.child.is_none() {
             return Ok(Step::Done);
         }
         let mut left = share;
@@ -74,7 +75,7 @@ impl Finishing {
                 Got::Eof => self.open.read_open = false,
             }
         }
-        if !self.open.write_open && !self.open.read_open {
+        if !self.open.write_open && !self.open.read_open && self.open.child.is_none() {
             return Ok(Step::Done);
         }
         if sent == Flushed::More || left == 0 {
@@ -147,6 +148,15 @@ impl EventLoop {
                 }
                 Ok(Step::Done) | Err(_) => self.let_go(number),
             }
+        }
+    }
+
+    /// This child has ended: whoever let it finish in good order has what it wanted.
+    pub(super) fn child_finished(&mut self, child: usize) {
+        let mut all = self.finishing.iter();
+        let found = all.find(|(_, finishing)| finishing.open.child == Some(child));
+        if let Some((number, _)) = found {
+            self.let_go(*number);
         }
     }
 

@@ -217,6 +217,14 @@ impl Host {
         });
     }
 
+    /// Turns the loop until it knows of no child any more.
+    #[track_caller]
+    pub(crate) fn until_reaped(&mut self) {
+        self.until("all to be reaped", |host| {
+            format!("{:?}", host.events).contains("children: 0")
+        });
+    }
+
     /// Turns the loop until nothing runs and nothing is left to be reaped, at the latest three seconds
     /// after `since`.
     #[track_caller]

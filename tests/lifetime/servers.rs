@@ -190,6 +190,21 @@ fn orphans_are_reaped_while_their_server_runs() {
 }
 
 #[test]
+fn who_is_closed_before_it_runs_is_reaped() {
+    let mut host = Host::new();
+    for script in [OBEDIENT, "exit 0", IGNORES_TERM] {
+        host.start(script);
+    }
+    host.start_program("no-such-program", &[]);
+    host.start_program("/etc", &[]);
+    host.events.settle(&mut [&mut host.links]);
+    let since = host.close();
+    host.until_closed();
+    host.expect_nothing(since);
+    host.until_reaped();
+}
+
+#[test]
 fn no_zombie_is_left_of_many_short_lives() {
     let census = Census::new();
     let limits = Limits {
@@ -206,7 +221,5 @@ fn no_zombie_is_left_of_many_short_lives() {
                 .all(|n| host.told(*n).why() == "exited with code 0")
         );
     }
-    host.until("all to be reaped", |host| {
-        format!("{:?}", host.events).contains("children: 0")
-    });
+    host.until_reaped();
 }
