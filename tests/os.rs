@@ -11,6 +11,8 @@
 
 #[path = "os/children.rs"]
 mod children;
+#[path = "os/http_client.rs"]
+mod http_client;
 #[path = "os/machinery.rs"]
 mod machinery;
 #[path = "os/probe.rs"]

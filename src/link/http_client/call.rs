@@ -275,8 +275,12 @@ impl Call {
         match &unpacked {
             Unpacked::Not(ScanError::NotUtf8 { .. }) => {}
             Unpacked::Not(error) if !error.is_json() => {
-                let found = "application/json, and no JSON in it".to_owned();
-                return Some(unexpected(found, &body));
+                let found = if typed {
+                    "application/json, and no JSON in it"
+                } else {
+                    "no Content-Type"
+                };
+                return Some(unexpected(found.to_owned(), &body));
             }
             Unpacked::Not(_) | Unpacked::One { .. } | Unpacked::Several { .. } => {}
         }

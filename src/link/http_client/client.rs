@@ -22,7 +22,7 @@ use crate::ids::{WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::{IoEvent, IoFault, IoRequest};
 use crate::protocol::client::BODY_KEPT_MAX;
-use crate::secret::{Quoted, UrlForLog};
+use crate::secret::{Quoted, Secret, UrlForLog};
 
 /// One request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,8 +128,8 @@ struct Job {
     method: Method,
     /// Where to, path and query; the origin is always the target's.
     path: String,
-    /// Everything behind the request line, until the answer begins; `None` when it was too much to keep.
-    rest: Option<Vec<u8>>,
+    /// Everything behind the request line, until the answer begins; `None` when it was too much to keep. Holds secrets.
+    rest: Option<Secret<Vec<u8>>>,
     written: bool,
     /// Where redirects have led from.
     visited: Vec<String>,
@@ -191,7 +191,7 @@ impl Client {
             exchange,
             method,
             path,
-            rest: Some(rest),
+            rest: Some(Secret::new(rest)),
             written: false,
             visited: Vec::new(),
             retried: false,
@@ -280,7 +280,7 @@ impl Client {
             return;
         };
         let start = format!("{} {} HTTP/1.1\r\n", job.method.as_str(), job.path);
-        let rest = job.rest.as_deref().unwrap_or_default();
+        let rest = job.rest.as_ref().map_or(&[][..], |rest| rest.expose());
         wire.send(now, [start.as_bytes(), rest]);
         job.written = true;
         if !room {
@@ -305,7 +305,8 @@ impl Client {
             match piece {
                 Ok(None) => return None,
                 Ok(Some(piece)) => {
-                    if let Some(step) = self.take(now, id, piece, wires) {
+                    let clean = input.is_empty();
+                    if let Some(step) = self.take(now, id, piece, clean, wires) {
                         return Some(step);
                     }
                 }
@@ -325,7 +326,7 @@ impl Client {
         let line = self.lines.get_mut(&id)?;
         match event {
             IoEvent::Opened => match line.wire.opened(now, &self.target) {
-                Ok(Some(piece)) => self.take(now, id, piece, wires),
+                Ok(Some(piece)) => self.take(now, id, piece, true, wires),
                 Ok(None) => {
                     self.io.push_back(IoRequest::Flush(id));
                     None
@@ -333,7 +334,7 @@ impl Client {
                 Err(why) => self.lose(now, id, why, false, wires),
             },
             IoEvent::Eof => match line.wire.ended() {
-                Ok(Some(piece)) => self.take(now, id, piece, wires),
+                Ok(Some(piece)) => self.take(now, id, piece, true, wires),
                 Ok(None) => None,
                 Err(why) => self.lose(now, id, why, false, wires),
             },
@@ -378,12 +379,13 @@ impl Client {
         })
     }
 
-    /// Moves a wire on by one piece.
+    /// Moves a wire on by one piece. `clean` says that no byte has come behind it.
     fn take<'a>(
         &mut self,
         now: Now,
         id: WireId,
         piece: Piece<'a>,
+        clean: bool,
         wires: &mut WireMint,
     ) -> Option<Step<'a>> {
         let line = self.lines.get_mut(&id)?;
@@ -418,7 +420,7 @@ impl Client {
                     return self.follow(now, job, None, wires);
                 }
             },
-            (Piece::End, Some(_)) => return self.end(now, id, wires),
+            (Piece::End, Some(_)) => return self.end(now, id, clean, wires),
             // An answer without a request does not get this far.
             (Piece::Head(..) | Piece::Data(_) | Piece::End, None) => return None,
         };
@@ -426,9 +428,16 @@ impl Client {
         Some(Step { exchange, what })
     }
 
-    fn end(&mut self, now: Now, id: WireId, wires: &mut WireMint) -> Option<Step<'static>> {
+    fn end(
+        &mut self,
+        now: Now,
+        id: WireId,
+        clean: bool,
+        wires: &mut WireMint,
+    ) -> Option<Step<'static>> {
         let line = self.lines.get_mut(&id)?;
-        let reusable = line.wire.is_idle();
+        // Bytes behind the answer would be taken for the next one.
+        let reusable = clean && line.wire.is_idle();
         let job = if reusable {
             line.job.take()?
         } else {
@@ -642,7 +651,7 @@ impl Client {
 
 impl Job {
     fn kept(&self) -> usize {
-        self.rest.as_ref().map_or(0, Vec::len)
+        self.rest.as_ref().map_or(0, |rest| rest.expose().len())
     }
 }
 

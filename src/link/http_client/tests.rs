@@ -2,7 +2,9 @@
 
 mod conversation;
 mod fixtures;
+mod random;
 mod redirects;
 mod resume;
+mod round_trip;
 mod routing;
 mod wires;

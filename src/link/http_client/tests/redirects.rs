@@ -125,3 +125,20 @@ fn a_get_follows_a_little_more_and_is_not_offered_elsewhere() {
     assert!(rig.got.is_empty());
     assert_eq!(rig.news(), Vec::<String>::new());
 }
+
+#[test]
+fn bytes_behind_a_redirect_are_no_answer_to_what_follows_it() {
+    let mut rig = http_rig();
+    rig.start();
+    rig.send(request(7, "tools/list", MODERN));
+    let got = rig.next();
+    let evil = r#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
+    let answer = format!(
+        "HTTP/1.1 307 X\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n\
+         HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 36\r\n\r\n{evil}"
+    );
+    rig.bytes(got.wire, answer.as_bytes());
+    assert!(rig.is_gone(got.wire));
+    assert_eq!(rig.news(), ["up"]);
+    assert_eq!(rig.next().target, "/y");
+}
