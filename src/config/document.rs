@@ -3,9 +3,12 @@
 use std::fmt;
 
 use serde::Serialize;
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
+
+/// Levels of a file. A `.mcp.json` comes with a folder that somebody else may have made.
+const DEPTH_MAX: usize = 64;
 
 /// A value of a file. Members that are there twice are kept; whoever reads them decides.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,11 +89,35 @@ impl Serialize for Document {
 
 impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader)
+        Reader { depth: 0 }.deserialize(deserializer)
     }
 }
 
-struct Reader;
+/// Reads one value that stands `depth` levels deep.
+#[derive(Clone, Copy)]
+struct Reader {
+    depth: usize,
+}
+
+impl Reader {
+    fn below<E: Error>(self) -> Result<Self, E> {
+        let depth = self.depth + 1;
+        if depth > DEPTH_MAX {
+            return Err(E::custom(format!(
+                "more than {DEPTH_MAX} levels of arrays and objects"
+            )));
+        }
+        Ok(Self { depth })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Reader {
+    type Value = Document;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Document, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
 
 impl<'de> Visitor<'de> for Reader {
     type Value = Document;
@@ -125,17 +152,19 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Document, A::Error> {
+        let below = self.below()?;
         let mut array = Vec::new();
-        while let Some(item) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(below)? {
             array.push(item);
         }
         Ok(Document::Array(array))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Document, A::Error> {
+        let below = self.below()?;
         let mut object = Vec::new();
-        while let Some(member) = members.next_entry()? {
-            object.push(member);
+        while let Some(name) = members.next_key()? {
+            object.push((name, members.next_value_seed(below)?));
         }
         Ok(Document::Object(object))
     }

@@ -155,6 +155,16 @@ mod tests {
     }
 
     #[test]
+    fn depth_is_bounded() {
+        let of = |levels: usize| format!("{{a: {}1{}}}", "[".repeat(levels), "]".repeat(levels));
+        assert!(Config::parse(&of(60)).is_ok());
+        let error = Config::parse(&of(1_000_000))
+            .expect_err("too deep")
+            .to_string();
+        assert!(error.contains("more than 64 levels"), "{error}");
+    }
+
+    #[test]
     fn several_maps_are_one_and_the_first_entry_counts() {
         let map = read(
             "{mcp: {servers: {b: {command: '3'}, c: {}}}, servers: [], mcpServers: {a: {}, b: {command: '1'}, a: {}}}",

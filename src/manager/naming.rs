@@ -270,6 +270,32 @@ mod tests {
     }
 
     #[test]
+    fn names_people_give_become_safe() {
+        let mut names = Names::new([], 100);
+        let long = "x".repeat(200);
+        let rows = [
+            ("files", "READ", "files__READ"),
+            ("files", "read", "files__read-2"),
+            ("files", "admin.tools.list", "files__admin-tools-list"),
+            ("files", "ns/read:all", "files__ns-read-all"),
+            ("files", "天気", "files__tool---"),
+            ("files", "naïve", "files__na-ve"),
+            ("files", "3d_render", "files__tool-3d_render"),
+            ("files", "_private", "files__tool-_private"),
+            ("files", &long, &format!("files__{}", "x".repeat(57))),
+            ("12306", "query-tickets", "mcp-12306__query-tickets"),
+            ("天眼查-中文", "go", "mcp-------__go"),
+            ("  spaced name ", "go", "spaced-name__go"),
+        ];
+        for server in ["files", "12306", "天眼查-中文", "  spaced name "] {
+            let of_server = rows.iter().filter(|row| row.0 == server);
+            let (tools, shown): (Vec<&str>, Vec<&str>) =
+                of_server.map(|row| (row.1, row.2)).unzip();
+            assert_eq!(named(&mut names, server, &tools), shown);
+        }
+    }
+
+    #[test]
     fn names_of_other_tools_are_left_alone() {
         let mut names = Names::new([" S__Read "], 10);
         assert_eq!(named(&mut names, "s", &["read"]), ["s__read-2"]);

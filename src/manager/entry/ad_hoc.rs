@@ -124,6 +124,14 @@ impl AdHoc {
 /// or the host's name.
 #[must_use]
 pub fn ad_hoc(spec: &AdHoc, env: &BTreeMap<String, String>, limits: &Limits) -> Configured {
+    let no_header = spec.headers.iter().any(|header| !header.contains(':'));
+    let resolved = |key: &str, entry: Map<String, Value>, variables| {
+        if no_header {
+            refused(key, "a header must be given as 'Name: value'")
+        } else {
+            resolve(key, entry, variables, env, limits, |e| spec.apply(e))
+        }
+    };
     let mut entry = Map::new();
     let key = match &spec.target {
         Target::Command(words) => {
@@ -144,12 +152,12 @@ pub fn ad_hoc(spec: &AdHoc, env: &BTreeMap<String, String>, limits: &Limits) -> 
         }
         Target::Entry { key, raw } => {
             return match object(raw) {
-                Ok(entry) => resolve(key, entry, Some(env), env, limits, |e| spec.apply(e)),
+                Ok(entry) => resolved(key, entry, Some(env)),
                 Err(message) => refused(key, message),
             };
         }
     };
-    resolve(&key, entry, None, env, limits, |e| spec.apply(e))
+    resolved(&key, entry, None)
 }
 
 fn base_name(path: &str) -> String {

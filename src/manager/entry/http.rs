@@ -82,17 +82,20 @@ fn parse(text: &str) -> Result<Uri, String> {
         Err(UriError::Scheme(scheme)) => Err(wrong_scheme(&scheme)),
         Err(UriError::NoScheme) => Err(format!(
             "url must begin with http:// or https:// (found {})",
-            Quoted(&mask_text(text))
+            Quoted(&mask_text(text.rsplit('@').next().unwrap_or("")))
         )),
         Err(error) => Err(format!("url is not usable: {error}")),
     }
 }
 
 fn wrong_scheme(scheme: &str) -> String {
-    format!(
-        "url must begin with http:// or https://, or be unix:/path (found {}:)",
-        Quoted(scheme)
-    )
+    let must = "url must begin with http:// or https://, or be unix:/path";
+    let is_scheme = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    if scheme.bytes().all(is_scheme) {
+        format!("{must} (found {}:)", Quoted(scheme))
+    } else {
+        must.to_owned()
+    }
 }
 
 /// A field that cannot be sent as it is stops the server: without it the server would see somebody else.

@@ -123,6 +123,11 @@ fn errors_name_the_key_and_the_fix() {
             json!({"url": "http://u:hunter2@h/"}),
             "url must not hold a user name or password",
         ),
+        (json!({"url": "u:hunter2@h/mcp"}), "(found h/mcp)"),
+        (
+            json!({"url": "u:hunter2@h://x"}),
+            "url must begin with http:// or https://",
+        ),
         (json!({"url": "unix:run/x"}), "url must be unix:/path"),
         (
             json!({"url": URL, "headers": {"X-A": "a\r\nX-B: hunter2"}}),
@@ -531,6 +536,10 @@ fn command_lines_go_the_same_way() {
         &Limits::DEFAULT,
     );
     assert_eq!(error(&none), "there is no command behind --");
+    let mut spec = AdHoc::new(Target::Url("http://h/".into()));
+    spec.headers = vec!["X-A hunter2".into()];
+    let bad = ad_hoc(&spec, &ours, &Limits::DEFAULT);
+    assert_eq!(error(&bad), "a header must be given as 'Name: value'");
 }
 
 #[test]

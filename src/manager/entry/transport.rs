@@ -73,7 +73,7 @@ pub(super) fn read(fields: &mut Fields<'_>, env: &BTreeMap<String, String>) -> O
     let wanted = match asked.map(|word| (word, http_kind(word))) {
         None => HttpKind::Auto,
         Some((_, Some(kind))) => kind,
-        Some(("stdio", None)) => {
+        Some((word, None)) if word.eq_ignore_ascii_case("stdio") => {
             fields.fail("command is missing (transport is stdio)");
             return None;
         }
