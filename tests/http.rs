@@ -1,5 +1,7 @@
 //! HTTP connections from outside: fixtures, other people's messages, memory, real sockets.
 
+#[path = "http/cases.rs"]
+mod cases;
 #[path = "http/fixtures.rs"]
 mod fixtures;
 #[path = "http/llhttp.rs"]

@@ -429,6 +429,8 @@ fn every_fixture_is_read_by_a_test() {
             "gateway/",
             "client/",
             "codec/",
+            "http/",
+            "cases/",
             "openclaw-client/",
         ]
         .iter()

@@ -82,6 +82,23 @@ fn pieces(bytes: &[u8]) -> Vec<Vec<&[u8]>> {
 #[test]
 fn streams_come_apart_however_they_are_cut() {
     let fixture = include_str!("../../../protocol-fixtures/codec/sse/streams.jsonl");
+    assert!(come_apart(fixture) > 50);
+}
+
+/// What people reported: d01, d02 and d07 of their cases.
+#[test]
+fn reported_streams_come_apart_however_they_are_cut() {
+    for fixture in [
+        include_str!("../../../protocol-fixtures/codec/sse/d01-comments-multiline.jsonl"),
+        include_str!("../../../protocol-fixtures/codec/sse/d02-line-endings.jsonl"),
+        include_str!("../../../protocol-fixtures/codec/sse/d07-stale-event-name.jsonl"),
+    ] {
+        assert!(come_apart(fixture) >= 3);
+    }
+}
+
+/// Reads every stream of a fixture in many ways; how many there are.
+fn come_apart(fixture: &str) -> usize {
     let mut lines = fixture.lines().map(|line| {
         serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{line}: {error}"))
     });
@@ -112,7 +129,7 @@ fn streams_come_apart_however_they_are_cut() {
             assert_eq!(reader.is_amid_event(), case["amid"] == true, "{name}");
         }
     }
-    assert!(cases > 50);
+    cases
 }
 
 #[test]

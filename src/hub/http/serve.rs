@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use super::front::{Exchange, ExchangeRef, HttpFront, HttpPeer, PeerKind, Purpose, Work};
 use super::refusals;
-use super::sessions::{Attach, Ended, Parting, StreamId};
+use super::sessions::{Attach, Ended, Parting, Sessions, StreamId};
 use crate::clock::Now;
 use crate::codec::scan::{Envelope, ScanError, Scanned, Text};
 use crate::entropy::Entropy;
 use crate::ids::PeerId;
 use crate::link::http_rules::{
     Accepts, HttpRefusal, ParamHeader, Principal, VersionHeader, check_delete, check_get,
-    check_modern_headers, check_post, version_header,
+    check_modern_headers, check_post, session_id, version_header,
 };
 use crate::link::http_server::HttpHead;
 use crate::protocol::error::{ErrorCode, RpcError};
@@ -79,6 +79,14 @@ impl HttpFront {
             let scope = scope_of(exchange);
             self.assign(exchange, peer);
             return Ok(Served { peer, scope });
+        }
+        // What is no JSON names no session that could say so.
+        let nameless = head.field("mcp-session-id").is_none();
+        if let (Err(error), true) = (scanned, nameless) {
+            if !error.is_json() {
+                let code = ErrorCode::ParseError.number();
+                return Err(refusals::json_error(400, code, &error.to_string()).into());
+            }
         }
         let initialize = envelope.is_some_and(|e| e.method.is_some_and(|m| m.is("initialize")));
         let peer = if initialize {
@@ -247,21 +255,7 @@ impl HttpFront {
         let open = self.exchanges.get(&exchange).ok_or(Unserved::Gone)?;
         let head = open.head.as_ref().ok_or(Unserved::Gone)?;
         let principal = open.principal;
-        let id = head.field("mcp-session-id").map(str::to_owned);
-        Ok(self.session_of(now, id.as_deref(), principal)?)
-    }
-
-    fn session_of(
-        &mut self,
-        now: Now,
-        id: Option<&str>,
-        principal: Principal,
-    ) -> Result<PeerId, HttpRefusal> {
-        let id = id
-            .ok_or_else(|| refusals::json_error(400, -32600, "header Mcp-Session-Id is missing"))?;
-        self.sessions
-            .find(now, id, principal.as_str())
-            .ok_or_else(refusals::unknown_session)
+        Ok(session_of(&mut self.sessions, now, head, principal)?)
     }
 
     /// GET `/mcp`: the session's own stream, or the rest of one that was cut.
@@ -273,7 +267,7 @@ impl HttpFront {
         principal: Principal,
     ) -> Result<(), HttpRefusal> {
         check_get(head)?;
-        let peer = self.session_of(now, head.field("mcp-session-id"), principal)?;
+        let peer = session_of(&mut self.sessions, now, head, principal)?;
         let last = head.field("last-event-id");
         let resumed = last.and_then(|id| self.sessions.replay_after(peer, id));
         let replay = match resumed {
@@ -366,8 +360,8 @@ impl HttpFront {
         principal: Principal,
     ) -> Result<(), HttpRefusal> {
         check_delete(head)?;
-        self.session_of(now, head.field("mcp-session-id"), principal)?;
-        let id = head.field("mcp-session-id").unwrap_or_default();
+        session_of(&mut self.sessions, now, head, principal)?;
+        let id = session_id(head)?.unwrap_or_default();
         if let Some(ended) = self.sessions.close(id, principal.as_str()) {
             self.end_peer(now, ended);
         }
@@ -515,6 +509,20 @@ impl HttpFront {
         self.peers.remove(&peer);
         self.work.push_back(Work::Ended(peer));
     }
+}
+
+/// The session that a request names, which counts as a sign of life.
+fn session_of(
+    sessions: &mut Sessions,
+    now: Now,
+    head: &HttpHead,
+    principal: Principal,
+) -> Result<PeerId, HttpRefusal> {
+    let id = session_id(head)?
+        .ok_or_else(|| refusals::json_error(400, -32600, "header Mcp-Session-Id is missing"))?;
+    sessions
+        .find(now, id, principal.as_str())
+        .ok_or_else(refusals::unknown_session)
 }
 
 /// Stateless exchanges share a peer; their ids do not meet.
