@@ -467,6 +467,7 @@ fn shown(event: UpstreamEvent) -> String {
         UpstreamEvent::Unreadable { why, on, .. } => format!("unreadable {} {why}", whose(on)),
         UpstreamEvent::RequestEnded { id, end } => format!("end {id} {}", shown_end(&end)),
         UpstreamEvent::Resuming { id, why } => format!("resuming {} {why}", whose(id)),
+        UpstreamEvent::Ending(why) => format!("ending {why}"),
         UpstreamEvent::Closed(why) => format!("closed {why}"),
     }
 }
@@ -491,6 +492,7 @@ fn shown_end(end: &RequestEnd) -> String {
         RequestEnd::Status(end) => status(end),
         RequestEnd::SessionLost { status } => format!("session lost {status}"),
         RequestEnd::SessionDoubtful(end) => format!("session doubtful, {}", status(end)),
+        RequestEnd::NotReading { value, limit } => format!("not reading {value} of {limit}"),
         RequestEnd::Accepted => "accepted".to_owned(),
         RequestEnd::ContentType { found, body } => format!("content type {found}: {body}"),
         RequestEnd::Broken(why) => format!("broken: {why}"),

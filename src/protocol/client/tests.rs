@@ -84,6 +84,7 @@ impl Pair {
                 ..Changing::default()
             },
             resource_updates: true,
+            task_updates: false,
             cache_ttl_ms: 1_000,
             limits: Limits::default(),
         };
