@@ -40,9 +40,9 @@ use crate::codec::scan::validate;
 use crate::limits::Limits;
 use crate::secret::Quoted;
 
-/// Nested calls for one value: the longest chain of keywords times the depth of the value. A call takes
-/// below half a KiB of stack, in a build without optimisation about one.
-const CALLS_MAX: usize = 1_024;
+/// Nested calls for one value: the longest chain of keywords times the depth of the value. In a build without
+/// optimisation a call takes up to some four KiB of stack.
+const CALLS_MAX: usize = 384;
 
 /// Looks at a value in one check; a message of 16 MiB full of small values takes fewer.
 const STEPS_MAX: u64 = 1 << 25;

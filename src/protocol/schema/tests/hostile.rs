@@ -47,8 +47,34 @@ fn long_reference_chains_are_refused() {
     let lines = schema.check(&deep.to_string()).expect_err("too deep");
     assert_eq!(
         lines,
-        ["(root): nested deeper than 5 levels, which this schema allows"]
+        ["(root): nested deeper than 1 levels, which this schema allows"]
     );
+}
+
+/// As many nested calls as are allowed, on the stack a test has, valid and explained.
+#[test]
+fn nested_calls_fit_the_stack() {
+    let links: [fn(&Value) -> Value; 6] = [
+        Clone::clone,
+        |next| json!({"allOf": [next, true]}),
+        |next| json!({"anyOf": [next, false]}),
+        |next| json!({"oneOf": [next, false]}),
+        |next| json!({"if": true, "then": next}),
+        |next| json!({"allOf": [next], "unevaluatedProperties": true}),
+    ];
+    for link in links {
+        let end = json!({"type": "object", "properties": {"n": {"$ref": "#/$defs/a0"}}});
+        for length in [3, 20, 120] {
+            let schema = compile(&chain(length, link, end.clone())).expect("short enough");
+            for bottom in [json!({}), json!(1)] {
+                for depth in [1, 2, 5, 12, 40, 119] {
+                    let value = nested(depth, bottom.clone(), |inner| json!({"n": inner}));
+                    let outcome = schema.check(&value.to_string());
+                    assert!(outcome.is_err() || bottom.is_object());
+                }
+            }
+        }
+    }
 }
 
 #[test]
