@@ -3,6 +3,8 @@
 //! for each program, and it should cost next to nothing.
 
 use std::ffi::OsStr;
+#[cfg(target_os = "linux")]
+use std::io::Write;
 use std::process::ExitCode;
 
 use crate::io::EventLoop;
@@ -26,7 +28,15 @@ pub fn is_asked_for() -> bool {
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn run() -> ExitCode {
-    crate::io::guardian_process::run().into()
+    let code = crate::io::guardian_process::run();
+    if code != 0 {
+        // Seen only by who tries it by hand: drawspan gives it no stderr.
+        let _ = writeln!(
+            std::io::stderr(),
+            "error: `drawspan guard` is what drawspan runs for each of its servers"
+        );
+    }
+    code.into()
 }
 
 /// There are none on this system.

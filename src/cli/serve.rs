@@ -27,6 +27,9 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     let settings = settings(args.config.as_deref())?;
     let mut events = start(EventLoop::new(&settings.limits))?;
     super::guard::set_up(&mut events);
+    if let Some(shortage) = events.descriptor_shortage(&settings.limits) {
+        log::warn!("{shortage}");
+    }
     start(events.watch_signals())?;
     if doors.contains(&Door::Stdio) {
         start(events.watch_parent())?;

@@ -356,7 +356,7 @@ impl ChildProcess {
                         }
                         return Some(News::Failed(IoFault {
                             kind: FaultKind::Broken,
-                            message: format!("{}: its guardian was killed", self.label),
+                            message: format!("{}: its guardian is gone", self.label),
                         }));
                     }
                 }

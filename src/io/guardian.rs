@@ -24,10 +24,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, IoSlice, Read, Seek, Write};
+use std::io::{self, IoSlice, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -66,6 +66,7 @@ pub(super) enum Report {
 }
 
 impl Report {
+    #[cfg(any(test, feature = "cli"))]
     pub(super) fn packet(self) -> Option<[u8; 5]> {
         let (word, number) = match self {
             Self::Started(pid) => (STARTED, pid),
@@ -259,13 +260,17 @@ impl Order {
     }
 
     /// Reads it back.
+    #[cfg(any(test, feature = "cli"))]
     pub(super) fn open(file: OwnedFd) -> io::Result<Self> {
+        use std::io::Read;
         let mut bytes = Vec::new();
         File::from(file).read_to_end(&mut bytes)?;
         Self::parse(&bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
+    #[cfg(any(test, feature = "cli"))]
     fn parse(bytes: &[u8]) -> Option<Self> {
+        use std::os::unix::ffi::OsStringExt;
         let mut fields = bytes
             .split(|byte| *byte == 0)
             .map(|field| OsString::from_vec(field.to_vec()));

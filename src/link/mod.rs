@@ -125,7 +125,7 @@ pub enum IoRequest {
     /// at the latest. For the machine the wire is gone at once; no event follows. Of a wire that is not
     /// open this is [`IoRequest::Close`]. Source: RFC 9112 §9.6.
     Finish(WireId),
-    /// Signal the process group of a child.
+    /// Signal the process group of a child, and whoever has left it where the loop has guardians.
     Signal(WireId, Signal),
     /// Append to the machine's journal file before anything is flushed. The loop reports a failure by
     /// [`Driven::handle_journal_fault`].

@@ -90,5 +90,7 @@ fn its_input_ends() {
 fn a_guardian_that_nobody_talks_to_ends() {
     let home = Home::new("guard-alone");
     let finished = home.run(&["guard"]);
-    finished.expect_code(1);
+    finished
+        .expect_code(1)
+        .expect_stderr(&["error: `drawspan guard`", "servers"]);
 }

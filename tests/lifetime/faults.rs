@@ -158,7 +158,7 @@ fn a_guardian_that_does_not_work_is_told_from_the_server() {
     host.events.set_guardian("/bin/true", vec![]);
     let second = host.start(OBEDIENT);
     host.until_closed();
-    assert_eq!(host.told(second).why(), "sh: its guardian was killed");
+    assert_eq!(host.told(second).why(), "sh: its guardian is gone");
 }
 
 #[test]

@@ -117,6 +117,33 @@ fn one_that_kills_itself() {
 }
 
 #[test]
+fn one_that_never_stays_where_it_is() {
+    let home = crate::world::Home::new("moving");
+    // Each starts the next one in a session of its own and is gone.
+    home.write("moving.sh", "trap '' TERM; setsid sh moving.sh & exit 0");
+    let mut host = Host::new();
+    let folder = home.path("");
+    host.start(&format!(
+        "cd {} && setsid sh moving.sh & {OBEDIENT}",
+        folder.display()
+    ));
+    host.until_ready();
+    let since = host.close();
+    host.until_closed();
+    host.expect_nothing(since);
+}
+
+#[test]
+fn one_that_was_stopped() {
+    let mut host = Host::new();
+    host.start("echo '\"ready\"'; kill -STOP $$; sleep 1000");
+    host.until_ready();
+    let since = host.close();
+    host.until_closed();
+    host.expect_nothing(since);
+}
+
+#[test]
 fn the_loop_is_dropped() {
     for script in [OBEDIENT, IGNORES_TERM, &with_daemon(IGNORES_TERM)] {
         let mut host = Host::new();
@@ -153,7 +180,7 @@ fn a_guardian_is_killed() {
     let guardian = Pid::from_raw(guardians[0].try_into().unwrap()).unwrap();
     kill_process(guardian, Signal::KILL).unwrap();
     host.until_closed();
-    assert_eq!(host.told(0).why(), "sh: its guardian was killed");
+    assert_eq!(host.told(0).why(), "sh: its guardian is gone");
     host.expect_nothing(since);
 }
 
