@@ -281,10 +281,11 @@ impl World {
     }
 
     pub(crate) fn with(probe: Probe, limits: &Limits) -> Self {
-        Self {
-            events: EventLoop::new(limits).unwrap(),
-            probe,
+        let mut events = EventLoop::new(limits).unwrap();
+        if let Some(program) = crate::GUARDIAN {
+            events.set_guardian(program, vec!["guard".to_owned()]);
         }
+        Self { events, probe }
     }
 
     /// Has done what the probe asks for; what came of it is told in the next turn.

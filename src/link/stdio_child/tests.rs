@@ -228,6 +228,17 @@ fn the_ladder_goes_as_far_as_it_has_to() {
     );
 }
 
+/// c14: the answer is there at once, however long the end takes.
+#[test]
+fn the_end_is_not_in_the_way_of_an_answer() {
+    let mut world = World::open();
+    world.hear(10, IoEvent::Bytes(b"{\"id\":1}\n"));
+    assert_eq!(world.told(), "{\"id\":1} ");
+    world.close(10);
+    world.pass(2_010);
+    assert_eq!(world.told(), "end-input @1010 term @2010 kill ");
+}
+
 #[test]
 fn a_process_that_hangs_in_the_kernel_does_not_hold_us() {
     let mut world = World::open();
