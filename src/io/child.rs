@@ -32,6 +32,7 @@ pub(super) struct ChildProcess {
     child: Child,
     keeper: Keeper,
     /// What it is called in messages.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "for guardians"))]
     label: String,
     /// The wire it belongs to; `None` once that is closed, and then it is reaped as soon as it
     /// ends.
@@ -68,6 +69,7 @@ enum Keeper {
 }
 
 /// What there is to tell of a child.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "for guardians"))]
 #[derive(Debug)]
 pub(super) enum News {
     /// It runs.
