@@ -700,3 +700,18 @@ fn a_long_list_comes_in_pages() {
         ErrorCode::MethodNotFound
     );
 }
+
+#[test]
+fn a_task_is_listened_to_by_its_principal_only() {
+    let mut desk = desk();
+    let task = start_task(&mut desk, 1, TaskStart::default());
+    let asked = BTreeSet::from([task.clone(), "other".to_owned()]);
+    let granted = |principal| desk.grant_tasks(asked.clone(), principal, ALL);
+    assert_eq!(granted("ada"), Ok(BTreeSet::from([task.clone()])));
+    assert_eq!(granted("eve"), Ok(BTreeSet::new()));
+    assert_eq!(desk.task(&task, "eve"), None);
+    let error = desk
+        .grant_tasks(asked.clone(), "ada", "{}")
+        .expect_err("no capability");
+    assert_eq!(error.code, ErrorCode::MissingClientCapability);
+}

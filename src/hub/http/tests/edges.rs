@@ -315,3 +315,46 @@ fn sse_replay_events_max() {
         &["1 events are kept no more", "sse_replay_events_max is 2"],
     );
 }
+
+#[test]
+fn what_is_in_use_is_counted_when_somebody_asks() {
+    let mut world = World::with(Limits::default());
+    let wires: Vec<WireId> = (0..3).map(|_| world.connect()).collect();
+    let session = world.open_session(wires[0]);
+    world.open_session(wires[0]);
+    world.send(wires[0], "POST", &session, &call(1));
+    world.send(wires[0], "POST", &session, &call(2));
+    world.send(wires[1], "POST", &session, &call(3));
+    world.wait(1_000);
+    let usage = |world: &World, name: &str| {
+        let usage = world
+            .hub
+            .usage()
+            .into_iter()
+            .find(|usage| usage.name == name);
+        let usage = usage.unwrap_or_else(|| panic!("no {name}"));
+        (usage.now, usage.peak)
+    };
+    for (name, used) in [
+        ("connections_max", (3, Some(3))),
+        ("sessions_max", (2, Some(2))),
+        ("requests_open_max", (3, None)),
+        ("calls_open_max", (3, Some(3))),
+        ("pipelined_requests_max", (2, None)),
+        // The second one of a connection streams as well: it waits for the first to end.
+        ("streams_per_session_max", (3, None)),
+        ("sse_replay_total_bytes_max", (0, None)),
+    ] {
+        assert_eq!(usage(&world, name), used, "{name}");
+    }
+    let names = Limits::DEFAULT.entries();
+    for usage in world.hub.usage() {
+        let known = names.iter().any(|entry| entry.name == usage.name);
+        assert!(known, "no limit is called {}", usage.name);
+    }
+    world.send(wires[2], "DELETE", &session, "");
+    world.tell(wires[1], IoEvent::WriteClosed);
+    assert_eq!(usage(&world, "sessions_max"), (1, Some(2)));
+    assert_eq!(usage(&world, "calls_open_max"), (0, Some(3)));
+    assert_eq!(usage(&world, "connections_max").1, Some(3));
+}
