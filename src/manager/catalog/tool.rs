@@ -348,7 +348,7 @@ impl<'a> Parts<'a> {
         if !mirrored {
             return Ok(Box::default());
         }
-        param_headers(schema).map(Vec::into_boxed_slice)
+        param_headers(schema, limits.param_headers_max).map(Vec::into_boxed_slice)
     }
 }
 
