@@ -35,9 +35,11 @@ mod feed;
 mod fields;
 mod listen;
 mod message;
+mod receiving;
 mod reference;
 mod reply;
 mod retry_after;
+mod sending;
 mod target;
 mod tunnel;
 mod wire;
@@ -45,7 +47,7 @@ mod wire;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use call::{Call, CallLimits, Next};
+use call::{Call, CallLimits};
 pub(in crate::link) use call::{end_of, not_utf8, too_large};
 pub(in crate::link) use client::{Client, ExchangeId, Fault, Method, Step, What};
 pub(in crate::link) use feed::{Fed, Feed};
@@ -58,8 +60,7 @@ pub use target::{HttpBounds, HttpProxy, HttpTarget};
 pub(in crate::link) use target::{authority, origin, same_origin};
 
 use crate::clock::{Deadline, Now, Uptime};
-use crate::codec::http_body::Framing;
-use crate::codec::http1::{ResponseHead, WriteError};
+use crate::codec::http1::WriteError;
 use crate::codec::outbuf::OutBuf;
 use crate::codec::scan::ScanLimits;
 use crate::ids::{UpstreamRequestId, WireId, WireMint};
@@ -67,7 +68,7 @@ use crate::limits::Limits;
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
 use crate::link::websocket::Full;
 use crate::link::{FaultKind, IoEvent, IoFault, IoRequest};
-use crate::protocol::client::{Dialect, Outgoing, OutgoingKind, RequestEnd};
+use crate::protocol::client::{Outgoing, OutgoingKind, RequestEnd};
 use crate::protocol::revision::Revision;
 use crate::secret::Quoted;
 
@@ -256,16 +257,6 @@ impl HttpLink {
         }
     }
 
-    fn delete(&mut self, now: Now, wires: &mut WireMint) -> Option<ExchangeId> {
-        let (Some(_), false, Ok(fields)) = (&self.session.id, self.session.lost, &self.fields)
-        else {
-            return None;
-        };
-        let rest = fields.delete(self.session.fields()).ok()?;
-        let path = self.path();
-        Some(self.client.submit(now, Method::Delete, path, rest, wires))
-    }
-
     /// The next event.
     pub fn poll_event(&mut self) -> Option<UpstreamEvent> {
         self.events.pop_front()
@@ -352,351 +343,6 @@ impl HttpLink {
         }
         self.release(now, wires);
         self.listen_if_due(now, wires);
-    }
-
-    fn listen_if_due(&mut self, now: Now, wires: &mut WireMint) {
-        let ListenState::Due(due) = self.listen.state else {
-            return;
-        };
-        if due > now.up || self.life != Life::Up {
-            return;
-        }
-        if self.quiet_until > now.up {
-            self.listen.state = ListenState::Due(self.quiet_until);
-            return;
-        }
-        let Some(rest) = self.get(self.listen.last_id()) else {
-            self.listen.state = ListenState::NotOffered;
-            return;
-        };
-        let path = self.path();
-        let exchange = self.client.submit(now, Method::Get, path, rest, wires);
-        self.exchanges.insert(exchange, Purpose::Listen);
-        self.listen.opened(now, exchange);
-    }
-
-    fn resume(&mut self, now: Now, call: Box<Call>, wires: &mut WireMint) {
-        let id = call.id;
-        let Some(rest) = self.get(call.feed.last_id()) else {
-            let why = "stream could not be resumed: its event id cannot be sent".to_owned();
-            return self.ended(id, RequestEnd::Broken(why));
-        };
-        let path = self.path();
-        let exchange = self.client.submit(now, Method::Get, path, rest, wires);
-        self.requests.insert(id, exchange);
-        self.exchanges.insert(exchange, Purpose::Call(call));
-    }
-
-    fn get(&self, last_id: Option<&str>) -> Option<Vec<u8>> {
-        let fields = self.fields.as_ref().ok()?;
-        fields.get(self.session.fields(), last_id).ok()
-    }
-
-    fn path(&self) -> String {
-        self.client.target().url.path_and_query.clone()
-    }
-
-    /// Sends what is held and may go.
-    fn release(&mut self, now: Now, wires: &mut WireMint) {
-        let mut at = 0;
-        while let Some(held) = self.held.get(at) {
-            if self.may_go(held) {
-                if let Some(message) = self.held.remove(at) {
-                    self.post(now, &message, wires);
-                }
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    fn may_go(&self, message: &Outgoing) -> bool {
-        let is_request = matches!(message.kind, OutgoingKind::Request { .. });
-        let notes = || {
-            let notes = self.exchanges.values();
-            notes.filter(|p| matches!(p, Purpose::Note { .. })).count()
-        };
-        let in_session = matches!(message.dialect, Dialect::Session(_));
-        !(self.holding.is_some() && in_session) && (is_request || notes() < NOTES_OPEN_MAX)
-    }
-
-    fn post(&mut self, now: Now, message: &Outgoing, wires: &mut WireMint) {
-        let initialize = matches!(
-            (&message.kind, message.dialect),
-            (OutgoingKind::Request { method, .. }, Dialect::Handshake) if &**method == "initialize"
-        );
-        if initialize {
-            self.begin_session();
-        }
-        if let Dialect::Session(revision) = message.dialect {
-            self.session.revision = Some(revision);
-        }
-        let written = match &self.fields {
-            Ok(fields) => fields.post(message, self.session.fields()),
-            Err(error) => Err(error.clone()),
-        };
-        let rest = match written {
-            Ok(rest) => rest,
-            Err(error) => {
-                let why = format!("message cannot be sent: {error}");
-                match request_id(&message.kind) {
-                    Some(id) => self.ended(id, RequestEnd::NotSent(why)),
-                    None => log::warn!("{why}"),
-                }
-                return;
-            }
-        };
-        let path = self.path();
-        let exchange = self.client.submit(now, Method::Post, path, rest, wires);
-        let purpose = match &message.kind {
-            OutgoingKind::Request { id, .. } => {
-                self.requests.insert(*id, exchange);
-                let in_session = match message.dialect {
-                    Dialect::Session(_) => self.session.id.is_some(),
-                    Dialect::Handshake | Dialect::Stateless(_) => false,
-                };
-                let dialect = message.dialect;
-                let call = Call::new(*id, initialize, in_session, dialect, self.call_limits);
-                Purpose::Call(Box::new(call))
-            }
-            OutgoingKind::Notification { method } => {
-                let initialized = &**method == INITIALIZED;
-                if initialized {
-                    self.holding = Some(now.after(INITIALIZED_WAIT));
-                }
-                self.note(now, exchange, initialized)
-            }
-            OutgoingKind::Answer => self.note(now, exchange, false),
-        };
-        self.exchanges.insert(exchange, purpose);
-    }
-
-    fn note(&mut self, now: Now, exchange: ExchangeId, initialized: bool) -> Purpose {
-        let until = now.after(self.note_timeout);
-        self.client.give_up_at(exchange, until);
-        let reply = None;
-        Purpose::Note { initialized, reply }
-    }
-
-    /// What was agreed on before is void.
-    fn begin_session(&mut self) {
-        self.session = Session::default();
-        self.holding = None;
-        if let Some(open) = self.listen.reset() {
-            self.exchanges.remove(&open);
-            self.client.cancel(open);
-        }
-    }
-
-    fn step(&mut self, now: Now, step: Step<'_>) {
-        let Step { exchange, what } = step;
-        let Some(purpose) = self.exchanges.remove(&exchange) else {
-            return;
-        };
-        if let What::Head(head, _) = &what {
-            self.note_quiet(now, head);
-        }
-        match purpose {
-            Purpose::Call(call) => self.step_call(now, exchange, call, what),
-            Purpose::Note { initialized, reply } => {
-                self.step_note(now, exchange, initialized, reply, what);
-            }
-            Purpose::Listen => self.step_listen(now, exchange, what),
-            Purpose::Delete => match what {
-                What::Head(..) | What::Data(_) => {
-                    self.exchanges.insert(exchange, Purpose::Delete);
-                }
-                What::End | What::Failed(_) => self.closed(UpstreamClosed::Local),
-            },
-        }
-    }
-
-    /// 429 and 503 may say how long the server is to be left alone. Requests are their owner's affair.
-    fn note_quiet(&mut self, now: Now, head: &ResponseHead) {
-        if !matches!(head.status, 429 | 503) {
-            return;
-        }
-        if let Kind::Other(other) = Kind::of(now, head, Framing::Length(0)) {
-            let wait = Duration::from_millis(other.status.retry_after_ms.unwrap_or(0));
-            self.quiet_until = self.quiet_until.max(now.after(wait.min(feed::RETRY_MAX)));
-        }
-    }
-
-    fn step_call(&mut self, now: Now, exchange: ExchangeId, mut call: Box<Call>, what: What<'_>) {
-        let over = matches!(what, What::End | What::Failed(_));
-        let next = match what {
-            What::Head(head, framing) => match self.adopt_session(&call, &head) {
-                Ok(()) => call.head(now, &head, framing),
-                Err(why) => Next::Over(Some(RequestEnd::Broken(why))),
-            },
-            What::Data(data) => call.data(data, &mut self.events),
-            What::End => call.end(&mut self.events),
-            What::Failed(fault) => call.failed(fault),
-        };
-        if over {
-            self.requests.remove(&call.id);
-        }
-        match next {
-            Next::Going => {
-                self.exchanges.insert(exchange, Purpose::Call(call));
-            }
-            Next::Answered => {
-                self.client.give_up_at(exchange, now.after(LINGER));
-                self.exchanges.insert(exchange, Purpose::Call(call));
-            }
-            Next::Over(end) => {
-                if !over {
-                    self.client.cancel(exchange);
-                }
-                match end {
-                    Some(end) => self.ended(call.id, end),
-                    None => {
-                        self.requests.remove(&call.id);
-                    }
-                }
-            }
-            Next::Resume(wait, why) => {
-                if !over {
-                    self.client.cancel(exchange);
-                }
-                self.requests.remove(&call.id);
-                let id = call.id;
-                self.events
-                    .push_back(UpstreamEvent::Resuming { id: Some(id), why });
-                self.waiting.insert(id, (now.after(wait), call));
-            }
-        }
-    }
-
-    /// Takes the session id off the answer to `initialize`.
-    fn adopt_session(&mut self, call: &Call, head: &ResponseHead) -> Result<(), String> {
-        if !call.initialize || !(200..300).contains(&head.status) {
-            return Ok(());
-        }
-        if !head.fields.has("mcp-session-id") {
-            return Ok(());
-        }
-        let Some(id) = head.fields.only("mcp-session-id") else {
-            return Err("Mcp-Session-Id stands more than once or is no text".to_owned());
-        };
-        if id.len() > SESSION_ID_BYTES_MAX {
-            let value = id.len();
-            return Err(format!(
-                "Mcp-Session-Id is too long: {value} bytes, limit {SESSION_ID_BYTES_MAX}"
-            ));
-        }
-        if id.is_empty() || !id.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(format!(
-                "Mcp-Session-Id is no visible ASCII: {}",
-                Quoted(id)
-            ));
-        }
-        self.session.id = Some(id.to_owned());
-        Ok(())
-    }
-
-    fn step_note(
-        &mut self,
-        now: Now,
-        exchange: ExchangeId,
-        initialized: bool,
-        mut reply: Option<Other>,
-        what: What<'_>,
-    ) {
-        match what {
-            What::Head(head, framing) => {
-                match Kind::of(now, &head, framing) {
-                    Kind::Other(other) => reply = Some(other),
-                    // Nothing in it can be meant for anyone.
-                    Kind::Events | Kind::Json { .. } => {
-                        self.client.give_up_at(exchange, now.after(LINGER));
-                    }
-                }
-                if initialized && reply.as_ref().is_none_or(Other::is_success) {
-                    self.initialized(now);
-                }
-            }
-            What::Data(data) => {
-                if let Some(other) = &mut reply {
-                    if other.take(data) {
-                        self.client.cancel(exchange);
-                        return self.note_over(initialized, reply);
-                    }
-                }
-            }
-            What::End => return self.note_over(initialized, reply),
-            What::Failed(fault) => {
-                return self.note_failed(initialized && self.holding.is_some(), fault);
-            }
-        }
-        self.exchanges
-            .insert(exchange, Purpose::Note { initialized, reply });
-    }
-
-    fn initialized(&mut self, now: Now) {
-        self.holding = None;
-        self.listen.begin(now);
-    }
-
-    fn note_over(&mut self, initialized: bool, reply: Option<Other>) {
-        let Some(other) = reply.filter(|other| !other.is_success()) else {
-            return;
-        };
-        let status = other.into_status();
-        if initialized {
-            let what = INITIALIZED;
-            let status = Box::new(status);
-            self.closed(UpstreamClosed::Refused { what, status });
-        } else {
-            let status = status.status;
-            log::debug!("a notification or answer was answered with HTTP status {status}");
-        }
-    }
-
-    /// `decides` says that the session cannot begin without it.
-    fn note_failed(&mut self, decides: bool, fault: Fault) {
-        let message = match &fault {
-            Fault::NotOpened(fault) => fault.message.clone(),
-            Fault::NotSent(why) | Fault::Broken(why) => why.clone(),
-            Fault::Redirect { from, to, why } => format!("{from} redirects to {to}: {why}"),
-        };
-        if !decides {
-            log::debug!("a notification or answer may be lost: {message}");
-            return;
-        }
-        self.closed(match fault {
-            Fault::NotOpened(fault) => UpstreamClosed::Io(fault),
-            Fault::NotSent(_) | Fault::Broken(_) => UpstreamClosed::Io(IoFault {
-                kind: FaultKind::Broken,
-                message: format!("{INITIALIZED}: {message}"),
-            }),
-            Fault::Redirect { .. } => UpstreamClosed::Violation(message),
-        });
-    }
-
-    fn step_listen(&mut self, now: Now, exchange: ExchangeId, what: What<'_>) {
-        if self.listen.state != ListenState::Open(exchange) {
-            return;
-        }
-        match what {
-            What::Head(head, framing) => {
-                if self.listen.head(now, &head, framing) {
-                    self.exchanges.insert(exchange, Purpose::Listen);
-                } else {
-                    // The connection is of use for something else.
-                    self.client.give_up_at(exchange, now.after(LINGER));
-                    let (initialized, reply) = (false, None);
-                    self.exchanges
-                        .insert(exchange, Purpose::Note { initialized, reply });
-                }
-            }
-            What::Data(data) => {
-                self.listen.data(data, &mut self.events);
-                self.exchanges.insert(exchange, Purpose::Listen);
-            }
-            What::End => self.listen.ended(now, self.quiet_until),
-            What::Failed(fault) => self.listen.failed(now, &fault, self.quiet_until),
-        }
     }
 
     fn ended(&mut self, id: UpstreamRequestId, end: RequestEnd) {

@@ -8,21 +8,24 @@
 //! Source: RFC 9112 §9; RFC 9110 §9.2.2, §15.4; reliability-security T34, T36.
 //! Never: pipelines, follows a redirect to another origin, opens a wire that nobody waits for.
 
+mod due;
+mod redirect;
+
 use std::collections::{BTreeMap, VecDeque};
 
-use super::reference::resolve;
-use super::target::{HttpTarget, authority, same_origin};
-use super::wire::{Due, Piece, Wire, WireLimits};
-use crate::clock::{Deadline, Now, Uptime};
+use redirect::Redirect;
+
+use super::target::{HttpTarget, authority};
+use super::wire::{Piece, Wire, WireLimits};
+use crate::clock::{Now, Uptime};
 use crate::codec::http_body::Framing;
 use crate::codec::http1::ResponseHead;
 use crate::codec::outbuf::OutBuf;
-use crate::codec::uri::Uri;
 use crate::ids::{WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::{IoEvent, IoFault, IoRequest};
 use crate::protocol::client::BODY_KEPT_MAX;
-use crate::secret::{Quoted, Secret, UrlForLog};
+use crate::secret::{Quoted, Secret};
 
 /// One request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,14 +53,6 @@ impl Method {
         match self {
             Self::Get | Self::Delete => true,
             Self::Post => false,
-        }
-    }
-
-    /// Whether it stays itself, body included, behind a redirect with this status. RFC 9110 §15.4.
-    const fn survives(self, status: u16) -> bool {
-        match self {
-            Self::Get => matches!(status, 301 | 302 | 303 | 307 | 308),
-            Self::Post | Self::Delete => matches!(status, 307 | 308),
         }
     }
 }
@@ -136,14 +131,6 @@ struct Job {
     retried: bool,
     until: Option<Uptime>,
     redirect: Option<Redirect>,
-}
-
-#[derive(Debug)]
-struct Redirect {
-    status: u16,
-    location: Option<String>,
-    /// Bytes of its body so far.
-    skipped: usize,
 }
 
 impl Client {
@@ -463,78 +450,6 @@ impl Client {
         }
     }
 
-    /// Follows a redirect, or says why not. `kept` is the connection it came on, if it can be used.
-    fn follow(
-        &mut self,
-        now: Now,
-        mut job: Job,
-        kept: Option<WireId>,
-        wires: &mut WireMint,
-    ) -> Option<Step<'static>> {
-        self.places.remove(&job.exchange);
-        let redirect = job.redirect.take()?;
-        let from = Uri {
-            path_and_query: job.path.clone(),
-            ..self.target.url.clone()
-        };
-        let location = redirect.location.as_deref().unwrap_or("");
-        match self.next_path(&job, &from, &redirect) {
-            Ok(path) => {
-                job.visited.push(std::mem::replace(&mut job.path, path));
-                job.written = false;
-                self.place(now, job, kept, wires);
-                None
-            }
-            Err(why) => {
-                if let Some(id) = kept {
-                    self.keep(id);
-                }
-                let to = match resolve(&from, location) {
-                    Ok(to) => to.to_string(),
-                    Err(_) => location.to_owned(),
-                };
-                let fault = Fault::Redirect {
-                    from: UrlForLog(&from.to_string()).to_string(),
-                    to: UrlForLog(&to).to_string(),
-                    why,
-                };
-                Some(Step {
-                    exchange: job.exchange,
-                    what: What::Failed(fault),
-                })
-            }
-        }
-    }
-
-    fn next_path(
-        &self,
-        job: &Job,
-        from: &Uri,
-        redirect: &Redirect,
-    ) -> Result<String, &'static str> {
-        if !job.method.survives(redirect.status) {
-            return Err("a message follows only 307 and 308");
-        }
-        let location = redirect.location.as_deref().unwrap_or("");
-        if location.is_empty() {
-            return Err("it names no place");
-        }
-        let to = resolve(from, location).map_err(|_| "it names no URL that we can call")?;
-        if to.userinfo || !same_origin(from, &to) {
-            return Err("it leads to another origin");
-        }
-        if to.path_and_query == job.path || job.visited.contains(&to.path_and_query) {
-            return Err("it leads back to where it came from");
-        }
-        if job.visited.len() >= self.redirects_max {
-            return Err("there were too many before it");
-        }
-        if job.rest.is_none() {
-            return Err("the message was too long to be kept");
-        }
-        Ok(to.path_and_query)
-    }
-
     /// A wire is of no further use. `gone` says that the loop knows.
     fn lose(
         &mut self,
@@ -590,62 +505,6 @@ impl Client {
         let job = line.job?;
         self.places.remove(&job.exchange);
         Some(job)
-    }
-
-    /// Sees to what is due. Call until `None`.
-    pub(crate) fn expire(&mut self, now: Now, wires: &mut WireMint) -> Option<Step<'static>> {
-        self.lines.values_mut().for_each(|line| line.wire.look(now));
-        loop {
-            let due = self.lines.iter().find_map(|(id, line)| {
-                let until = line.job.as_ref().and_then(|job| job.until);
-                if until.is_some_and(|until| until <= now.up) {
-                    return Some((*id, None));
-                }
-                let due = line.wire.due().filter(|due| due.at() <= now.up)?;
-                Some((*id, Some(due)))
-            });
-            let (id, due) = due?;
-            match due {
-                Some(Due::Idle(_)) => {
-                    self.drop_wire(id, false);
-                }
-                Some(Due::Head(_)) => {
-                    let limit = self.limits.header_timeout.as_millis();
-                    let why = format!("head of the answer timed out after {limit} ms");
-                    return self.lose(now, id, why, false, wires);
-                }
-                Some(Due::Stalled(_)) => {
-                    let queued = self.lines.get(&id).map_or(0, |line| line.wire.out.len());
-                    let limit = self.limits.write_stall_timeout.as_millis();
-                    let why =
-                        format!("server is not reading: {queued} bytes queued for {limit} ms");
-                    return self.lose(now, id, why, false, wires);
-                }
-                None => {
-                    let Some(job) = self.drop_wire(id, false) else {
-                        continue;
-                    };
-                    let why = format!("{}: no end of the answer in time", self.label());
-                    return Some(Step {
-                        exchange: job.exchange,
-                        what: What::Failed(Fault::Broken(why)),
-                    });
-                }
-            }
-        }
-    }
-
-    pub(crate) fn next_deadline(&self) -> Option<Deadline> {
-        let of = |line: &Line| {
-            let due = line
-                .wire
-                .due()
-                .map(|due| Deadline::new(due.at(), due.why()));
-            let until = line.job.as_ref().and_then(|job| job.until);
-            let until = until.map(|at| Deadline::new(at, "end of an answer"));
-            Deadline::earlier(due, until)
-        };
-        self.lines.values().filter_map(of).min()
     }
 }
 

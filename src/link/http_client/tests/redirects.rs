@@ -142,3 +142,24 @@ fn bytes_behind_a_redirect_are_no_answer_to_what_follows_it() {
     assert_eq!(rig.news(), ["up"]);
     assert_eq!(rig.next().target, "/y");
 }
+
+#[test]
+fn what_is_kept_for_redirects_is_bounded() {
+    let limits = crate::limits::Limits {
+        upstream_out_bytes_max: 2_000,
+        ..crate::limits::Limits::default()
+    };
+    let mut rig = http_rig_with(target("http://127.0.0.1:8900/mcp"), &limits);
+    rig.start();
+    for id in [7, 8] {
+        let mut message = request(id, "tools/call", MODERN);
+        message.body.resize(1_200, b' ');
+        rig.send(message);
+    }
+    let (seven, eight) = (rig.next(), rig.next());
+    redirect(&mut rig, &eight, 307, "/y");
+    let end = "/mcp to http://127.0.0.1:8900/y: the message was too long to be kept";
+    assert!(rig.news()[1].ends_with(end));
+    redirect(&mut rig, &seven, 307, "/y");
+    assert_eq!(rig.next().body.len(), 1_200);
+}
