@@ -85,8 +85,8 @@ pub const DELETE_TIMEOUT: Duration = Duration::from_secs(1);
 /// closed.
 pub(in crate::link) const LINGER: Duration = Duration::from_secs(1);
 
-/// Longest session id that is sent back. Some are tokens.
-const SESSION_ID_BYTES_MAX: usize = 1_024;
+/// Longest session id that is sent back. Some are signed tokens.
+const SESSION_ID_BYTES_MAX: usize = 4 * 1_024;
 
 const INITIALIZED: &str = "notifications/initialized";
 
@@ -314,9 +314,10 @@ impl HttpLink {
         } else if let Some(step) = self.client.hear(now, wire, event, wires) {
             self.step(now, step);
         }
-        // In this order: requests get the connections that are free, the stream another one.
-        self.release(now, wires);
+        // In this order: some servers answer the first request on a stream that comes after it, so the GET
+        // gets the warm connection.
         self.listen_if_due(now, wires);
+        self.release(now, wires);
     }
 
     /// Time passed.
@@ -341,8 +342,8 @@ impl HttpLink {
                 self.resume(now, call, wires);
             }
         }
-        self.release(now, wires);
         self.listen_if_due(now, wires);
+        self.release(now, wires);
     }
 
     fn ended(&mut self, id: UpstreamRequestId, end: RequestEnd) {

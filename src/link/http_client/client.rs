@@ -128,7 +128,6 @@ struct Job {
     written: bool,
     /// Where redirects have led from.
     visited: Vec<String>,
-    retried: bool,
     until: Option<Uptime>,
     redirect: Option<Redirect>,
 }
@@ -181,7 +180,6 @@ impl Client {
             rest: Some(Secret::new(rest)),
             written: false,
             visited: Vec::new(),
-            retried: false,
             until: None,
             redirect: None,
         };
@@ -466,9 +464,10 @@ impl Client {
         let mut job = self.drop_wire(id, gone)?;
         let unsent = !job.written || (never_left && silent);
         let may_repeat = unsent || (job.method.is_idempotent() && silent);
-        if was_up && reused && may_repeat && !job.retried && job.rest.is_some() {
+        // Once, for the next connection is no kept one.
+        if was_up && reused && may_repeat && job.rest.is_some() {
             log::debug!("{}: a kept connection was stale, once more", self.label());
-            (job.retried, job.written, job.redirect) = (true, false, None);
+            (job.written, job.redirect) = (false, None);
             self.place(now, job, None, wires);
             return None;
         }

@@ -305,13 +305,14 @@ impl<L: Face> Rig<L> {
             due.is_none_or(|due| due.at > self.at().up) || self.now == 0,
             "{due:?}"
         );
+        for wire in flushed {
+            self.leave(wire);
+        }
+        // A connection takes a while.
         for wire in opened {
             if self.opens && !self.is_gone(wire) {
                 self.hear(wire, IoEvent::Opened);
             }
-        }
-        for wire in flushed {
-            self.leave(wire);
         }
     }
 

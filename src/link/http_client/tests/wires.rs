@@ -397,3 +397,28 @@ fn a_proxy_that_refuses_is_named() {
         "end 7 not sent: h: proxy ended the connection"
     );
 }
+
+#[test]
+fn https_is_opened_with_tls() {
+    let mut rig = http_rig_with(target("https://h/mcp"), &Limits::default());
+    rig.start();
+    rig.send(request(7, "tools/call", MODERN));
+    assert_eq!(rig.asked, ["open 1 h 443 tls"]);
+    assert_eq!(rig.next().field("host"), Some("h"));
+}
+
+#[test]
+fn an_answer_that_is_not_utf8_is_told_as_that() {
+    let mut rig = http_rig();
+    rig.start();
+    rig.send(request(7, "tools/call", MODERN));
+    let got = rig.next();
+    let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n";
+    rig.bytes(got.wire, &[&head[..], b"{\"\xff\""].concat());
+    let told = [
+        "up",
+        "unreadable 7 not UTF-8",
+        "end 7 broken: answer holds no answer to this request",
+    ];
+    assert_eq!(rig.news(), told);
+}
