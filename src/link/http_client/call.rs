@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use super::client::Fault;
 use super::feed::{Fed, Feed, RETRY_MAX};
-use super::message::{Unpacked, unpack};
+use super::message::{Unpacked, is_error_without_id, unpack};
 use super::reply::{Kind, Other, names_session, unexpected};
 use crate::clock::Now;
 use crate::codec::http_body::Framing;
@@ -36,8 +36,8 @@ use crate::ids::UpstreamRequestId;
 use crate::link::upstream::UpstreamEvent;
 use crate::protocol::client::{Dialect, RequestEnd, StatusEnd};
 
-/// Longest message that is kept to tell afterwards whether the server spoke of our session.
-const LAST_WORDS_BYTES_MAX: usize = 1_024;
+/// Longest message that is kept to tell afterwards why there was no answer.
+const LAST_WORDS_BYTES_MAX: usize = 4 * 1_024;
 
 /// Bytes of what cannot be read that are shown.
 const SAMPLE_BYTES_MAX: usize = 200;
@@ -284,8 +284,9 @@ impl Call {
             }
             Unpacked::Not(_) | Unpacked::One { .. } | Unpacked::Several { .. } => {}
         }
+        self.last_words.clear();
         if body.len() <= LAST_WORDS_BYTES_MAX {
-            self.last_words.clone_from(&body);
+            self.last_words.extend_from_slice(&body);
         }
         if deliver(unpacked, body, id, events) {
             return None;
@@ -344,18 +345,23 @@ impl Call {
         Next::Resume(wait, why)
     }
 
-    /// The end of a request whose answer did not come.
+    /// The end of a request whose answer did not come. What the server said last may tell why: an error that
+    /// does not say what it answers, where it can answer only one thing.
     fn unanswered(&mut self, why: String) -> RequestEnd {
-        let words = &self.last_words;
-        let error = words.windows(7).any(|part| part == b"\"error\"");
-        if self.in_session && error && names_session(words) {
-            return RequestEnd::SessionDoubtful(Box::new(StatusEnd {
-                status: 200,
-                body: std::mem::take(&mut self.last_words),
-                ..StatusEnd::default()
-            }));
+        let body = std::mem::take(&mut self.last_words);
+        let error = is_error_without_id(&body, &self.limits.scan);
+        let speaks_of_error = body.windows(7).any(|part| part == b"\"error\"");
+        let doubtful = self.in_session && speaks_of_error && names_session(&body);
+        let status = Box::new(StatusEnd {
+            status: 200,
+            body,
+            ..StatusEnd::default()
+        });
+        match (doubtful, error) {
+            (true, _) => RequestEnd::SessionDoubtful(status),
+            (false, true) => RequestEnd::Status(status),
+            (false, false) => RequestEnd::Broken(why),
         }
-        RequestEnd::Broken(why)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Messages in bodies and events: one, or several in an array, and which of them answers a request.
 
-use crate::codec::jsonrpc::{Message, classify};
+use crate::codec::jsonrpc::{Message, Outcome, classify};
 use crate::codec::scan::{BatchMember, Envelope, IdField, ScanError, ScanLimits, Scanned, scan};
 use crate::ids::UpstreamRequestId;
 
@@ -65,4 +65,19 @@ fn answers(envelope: Envelope<'_>, id: UpstreamRequestId) -> bool {
     let bare = raw.trim_matches('"');
     let bare = bare.strip_suffix(".0").unwrap_or(bare);
     bare.parse() == Ok(id.0)
+}
+
+/// Whether this is an error that does not say what it answers.
+pub(super) fn is_error_without_id(bytes: &[u8], limits: &ScanLimits) -> bool {
+    let Ok(Scanned::One(envelope)) = scan(bytes, limits) else {
+        return false;
+    };
+    matches!(
+        classify(envelope),
+        Ok(Message::Response {
+            id: IdField::Absent | IdField::Null,
+            outcome: Outcome::Error(_),
+            ..
+        })
+    )
 }
