@@ -14,8 +14,9 @@ use crate::codec::json_object::JsonObject;
 use crate::codec::json_text::write_string;
 use crate::crypto::{hex, sha256};
 use crate::manager::server_config::{
-    HttpTransport, Isolation, ProtocolChoice, ServerConfig, StdioTransport, Transport,
+    HttpTransport, Isolation, ServerConfig, StdioTransport, Transport,
 };
+use crate::protocol::client::peer::EraChoice;
 
 /// The fingerprint of a record, whose own field of that name is not looked at. `unknown` are the members
 /// of its entry that are not read.
@@ -29,10 +30,10 @@ pub fn fingerprint(config: &ServerConfig, unknown: &BTreeMap<&String, &Value>) -
         Transport::Unix { path } => record.text("unix", &path.to_string_lossy()),
     }
     let protocol = match config.protocol {
-        ProtocolChoice::Auto => "auto",
-        ProtocolChoice::Legacy => "legacy",
-        ProtocolChoice::Modern => "modern",
-        ProtocolChoice::Only(revision) => revision.as_str(),
+        EraChoice::Auto => "auto",
+        EraChoice::Legacy => "legacy",
+        EraChoice::Modern => "modern",
+        EraChoice::Only(revision) => revision.as_str(),
     };
     record.text("protocol", protocol);
     let times = &config.times;

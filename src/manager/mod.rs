@@ -1,15 +1,496 @@
 //! The client runtime: many upstream MCP servers, each behind one record of configuration, isolated by
-//! session, connected on demand, kept while they are used and brought back when they die.
+//! session, connected on demand and side by side, kept while they are used and brought back when they die.
+//!
+//! A [`Manager`] holds *runtimes*, one per session. Each has connections of its own to every server whose
+//! record does not say `shared`, and sees one list of tools under names that are safe and stay. Everything
+//! asked of it gets a [`TicketId`] and exactly one [`ManagerOutput::Answer`]. It is a [`Driven`]: an
+//! [`EventLoop`](crate::io::EventLoop) drives it, or a program's own loop.
+//!
+//! | happening                | what the manager does                                               |
+//! |--------------------------|---------------------------------------------------------------------|
+//! | first use of a server    | connects; the caller waits, bounded by the connect limit            |
+//! | a server fails to start  | one diagnostic, back-off, tried again; the others are not delayed   |
+//! | a server dies            | what was open gets one error; the next use starts it again          |
+//! | a runtime lies idle      | its connections end; the next use opens them again                  |
+//! | a record changes         | that server's connection ends when its calls have; others stay      |
+//! | the manager is closed    | every call gets an answer, every process ends; bounded              |
+//!
+//! Source: openclaw-client (all of it, with the changes of its §9). Never: reads a file, a clock or the
+//! environment.
 
 pub mod catalog;
 pub mod diagnostic;
 pub mod entry;
 pub mod environment;
 pub mod error;
+mod explain;
 pub mod filter;
 pub mod fingerprint;
 pub mod health;
+mod job;
 pub mod naming;
 pub mod placeholder;
 pub mod proxy;
+mod runtime;
 pub mod server_config;
+mod turn;
+mod upstream;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use self::catalog::{Catalog, ListWalk, PagedList};
+use self::diagnostic::ServerDiagnostic;
+use self::error::UpstreamError;
+pub use self::job::Options;
+use self::job::{Job, Work};
+pub use self::runtime::Prefix;
+use self::runtime::{Runtime, Undecided, UpstreamId};
+use self::server_config::{Isolation, ServerConfig, ServerKey};
+pub use self::upstream::ServerState;
+use self::upstream::{Face, Turn, Upstream, UpstreamOutput};
+use crate::clock::{Deadline, Now, Uptime};
+use crate::codec::outbuf::OutBuf;
+use crate::entropy::Entropy;
+use crate::gate::GatedCall;
+use crate::ids::{QuestionId, RuntimeId, TicketId, UpstreamRequestId, WireId, WireMint};
+use crate::limits::Limits;
+use crate::link::{Driven, IoEvent, IoRequest};
+use crate::protocol::client::peer::{ListKind, ServerFacts};
+use crate::protocol::error::RpcError;
+
+/// How a manager presents itself.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The `Implementation` object servers are told, raw JSON.
+    pub identity: String,
+    /// The `ClientCapabilities` object servers are told, raw JSON. A server is asked for nothing and asks
+    /// nothing that is not in it.
+    pub capabilities: String,
+    /// Bounds and waiting times.
+    pub limits: Limits,
+}
+
+/// What a manager tells its owner.
+#[derive(Debug)]
+pub enum ManagerOutput {
+    /// The one answer to a ticket: the raw result; for a list, the array of all its entries.
+    Answer {
+        /// Whose.
+        ticket: TicketId,
+        /// What came of it.
+        outcome: Result<Box<str>, Box<UpstreamError>>,
+    },
+    /// Progress of a ticket that asked for it: raw params of the notification, with the caller's token
+    /// where it had given one.
+    Progress {
+        /// Whose.
+        ticket: TicketId,
+        /// Raw params.
+        params: Box<str>,
+    },
+    /// A notification of a server: a log message, an updated resource, or anything we do not know.
+    Notification {
+        /// In which runtime.
+        runtime: RuntimeId,
+        /// Of which server.
+        server: ServerKey,
+        /// Its method.
+        method: Box<str>,
+        /// Its params, raw.
+        params: Option<Box<str>>,
+        /// For which piece of work, when it came on its stream.
+        ticket: Option<TicketId>,
+    },
+    /// A server asks for sampling, elicitation or roots; answer by [`Manager::answer`].
+    Question {
+        /// To answer with.
+        id: QuestionId,
+        /// In which runtime.
+        runtime: RuntimeId,
+        /// Of which server.
+        server: ServerKey,
+        /// `sampling/createMessage`, `elicitation/create`, `roots/list`.
+        method: Box<str>,
+        /// Its params, raw.
+        params: Option<Box<str>>,
+        /// For which piece of work, when that is known.
+        ticket: Option<TicketId>,
+    },
+    /// The server no longer wants to know.
+    QuestionGone(QuestionId),
+    /// The tools of a runtime are others now.
+    CatalogChanged(RuntimeId),
+    /// A list of a server other than its tools has changed.
+    ListChanged {
+        /// In which runtime.
+        runtime: RuntimeId,
+        /// Of which server.
+        server: ServerKey,
+        /// Which list.
+        list: ListKind,
+    },
+    /// A server is in another state now.
+    StateChanged {
+        /// In which runtime.
+        runtime: RuntimeId,
+        /// Which server.
+        server: ServerKey,
+    },
+    /// Something a person should know of.
+    Diagnostic {
+        /// In which runtime.
+        runtime: RuntimeId,
+        /// What.
+        diagnostic: ServerDiagnostic,
+    },
+}
+
+/// Who is told of what an upstream says.
+#[derive(Debug)]
+struct Slot {
+    upstream: Upstream,
+    key: ServerKey,
+    owners: BTreeSet<RuntimeId>,
+    due: Option<Uptime>,
+}
+
+/// What is known of a ticket while it is open.
+#[derive(Debug)]
+struct Ticket {
+    runtime: RuntimeId,
+    upstream: Option<UpstreamId>,
+    /// The tool whose output schema the result must match.
+    checked: Option<(ServerKey, Arc<catalog::Tool>)>,
+}
+
+/// See the module page.
+pub struct Manager {
+    limits: Limits,
+    face: Face,
+    entropy: Box<dyn Entropy>,
+    servers: BTreeMap<ServerKey, ServerConfig>,
+    runtimes: BTreeMap<RuntimeId, Runtime>,
+    slots: BTreeMap<UpstreamId, Slot>,
+    shared: BTreeMap<ServerKey, UpstreamId>,
+    tickets: BTreeMap<TicketId, Ticket>,
+    questions: BTreeMap<QuestionId, (UpstreamId, QuestionId)>,
+    wires: WireMint,
+    wires_of: BTreeMap<WireId, UpstreamId>,
+    timers: BTreeSet<(Uptime, UpstreamId)>,
+    idle: BTreeSet<(Uptime, RuntimeId)>,
+    next_runtime: RuntimeId,
+    next_upstream: UpstreamId,
+    next_ticket: TicketId,
+    next_question: QuestionId,
+    next_request: UpstreamRequestId,
+    closed: bool,
+    outputs: VecDeque<ManagerOutput>,
+    io: VecDeque<IoRequest>,
+}
+
+impl Manager {
+    /// A manager that knows no server yet. `first_wire` is the first wire it may name: a program whose
+    /// machine holds more than a manager keeps the rest for itself.
+    #[must_use]
+    pub fn new(settings: Settings, entropy: Box<dyn Entropy>, first_wire: WireId) -> Self {
+        Self {
+            limits: settings.limits,
+            face: Face {
+                identity: settings.identity,
+                capabilities: settings.capabilities,
+            },
+            entropy,
+            servers: BTreeMap::new(),
+            runtimes: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            wires: WireMint::starting_at(first_wire),
+            wires_of: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            next_runtime: RuntimeId(1),
+            next_upstream: UpstreamId(1),
+            next_ticket: TicketId(1),
+            next_question: QuestionId(1),
+            next_request: UpstreamRequestId(1),
+            closed: false,
+            outputs: VecDeque::new(),
+            io: VecDeque::new(),
+        }
+    }
+
+    /// The servers there are, from now on. A server whose fingerprint is the same keeps its connections;
+    /// one that is another or gone takes no new calls and ends when its last call has.
+    pub fn set_servers(&mut self, now: Now, servers: Vec<ServerConfig>) {
+        let new: BTreeMap<_, _> = servers
+            .into_iter()
+            .map(|server| (server.key.clone(), server))
+            .collect();
+        let old = std::mem::replace(&mut self.servers, new);
+        let same = |key: &ServerKey| match (old.get(key), self.servers.get(key)) {
+            (Some(old), Some(new)) => old.fingerprint == new.fingerprint,
+            (None, _) | (_, None) => false,
+        };
+        let changed: Vec<UpstreamId> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| !same(&slot.key))
+            .map(|(id, _)| *id)
+            .collect();
+        for runtime in self.runtimes.values_mut() {
+            runtime.names.name_servers(self.servers.keys());
+        }
+        for id in changed {
+            self.detach(id);
+            self.with(now, id, Upstream::retire);
+        }
+    }
+
+    /// The servers there are, in the order of their keys.
+    pub fn servers(&self) -> impl Iterator<Item = &ServerConfig> {
+        self.servers.values()
+    }
+
+    /// A new session. Nothing is connected until something is asked of it.
+    ///
+    /// # Errors
+    /// The limit, when there are `runtimes_max` already.
+    pub fn open_runtime(&mut self, now: Now, prefix: Prefix) -> Result<RuntimeId, usize> {
+        if self.runtimes.len() >= self.limits.runtimes_max || self.closed {
+            return Err(self.limits.runtimes_max);
+        }
+        let id = self.next_runtime;
+        self.next_runtime = id.next();
+        let mut runtime = Runtime::new(prefix, self.limits.tools_max, now.up);
+        runtime.names.name_servers(self.servers.keys());
+        self.runtimes.insert(id, runtime);
+        self.touch(now, id);
+        Ok(id)
+    }
+
+    /// Ends a session: its open tickets are answered, its connections end.
+    pub fn close_runtime(&mut self, now: Now, id: RuntimeId) {
+        let Some(runtime) = self.runtimes.get_mut(&id) else {
+            return;
+        };
+        let undecided = std::mem::take(&mut runtime.undecided);
+        let upstreams: Vec<UpstreamId> = runtime.upstreams.values().copied().collect();
+        let open: Vec<TicketId> = runtime.open.iter().copied().collect();
+        for call in undecided {
+            self.answer_ticket(call.ticket, Err(explain::no_runtime()));
+        }
+        for upstream in upstreams {
+            let Some(slot) = self.slots.get_mut(&upstream) else {
+                continue;
+            };
+            slot.owners.remove(&id);
+            if slot.owners.is_empty() {
+                let key = slot.key.clone();
+                if self.shared.get(&key) == Some(&upstream) {
+                    self.shared.remove(&key);
+                }
+                self.with(now, upstream, Upstream::close);
+            } else {
+                for ticket in &open {
+                    self.with(now, upstream, |one, turn| {
+                        one.cancel(turn, *ticket, "session ended")
+                    });
+                }
+            }
+        }
+        for ticket in open {
+            self.answer_ticket(ticket, Err(explain::no_runtime()));
+        }
+        if let Some(runtime) = self.runtimes.remove(&id) {
+            let ttl = self.limits.runtime_idle_ttl;
+            self.idle.remove(&(runtime.last_used.after(ttl), id));
+        }
+    }
+
+    /// Keeps a runtime's connections although nothing of it is open, until [`Manager::release`].
+    pub fn lease(&mut self, now: Now, id: RuntimeId) {
+        self.change_leases(now, id, 1);
+    }
+
+    /// Takes back one [`Manager::lease`].
+    pub fn release(&mut self, now: Now, id: RuntimeId) {
+        self.change_leases(now, id, -1);
+    }
+
+    fn change_leases(&mut self, now: Now, id: RuntimeId, by: i32) {
+        if let Some(runtime) = self.runtimes.get_mut(&id) {
+            runtime.leases = runtime.leases.saturating_add_signed(by);
+        }
+        self.touch(now, id);
+    }
+
+    /// Connects a runtime to all servers, side by side, and keeps trying those that fail.
+    pub fn connect(&mut self, now: Now, id: RuntimeId) {
+        let keys: Vec<ServerKey> = self.servers.keys().cloned().collect();
+        for key in keys {
+            if let Some(upstream) = self.upstream_of(id, &key) {
+                self.with(now, upstream, Upstream::connect);
+            }
+        }
+        self.touch(now, id);
+    }
+
+    /// Whether each server of a runtime that was asked to connect has done so and said what tools it has,
+    /// or has failed.
+    #[must_use]
+    pub fn is_settled(&self, id: RuntimeId) -> bool {
+        self.runtimes.get(&id).is_none_or(|runtime| {
+            runtime
+                .upstreams
+                .values()
+                .filter_map(|upstream| self.slots.get(upstream))
+                .all(|slot| !slot.upstream.is_settling())
+        })
+    }
+
+    /// The tools of a runtime, as far as they are known.
+    #[must_use]
+    pub fn catalog(&self, id: RuntimeId) -> Option<&Catalog> {
+        self.runtimes.get(&id).map(|runtime| &runtime.catalog)
+    }
+
+    /// How a server is doing in a runtime, and why it is not better.
+    #[must_use]
+    pub fn state(&self, id: RuntimeId, key: &ServerKey) -> (ServerState, Option<&UpstreamError>) {
+        match self.slot_of(id, key) {
+            Some(slot) => (slot.upstream.state(), slot.upstream.last_error()),
+            None => (ServerState::Idle, None),
+        }
+    }
+
+    /// What a server said of itself in a runtime; while it is connected.
+    #[must_use]
+    pub fn facts(&self, id: RuntimeId, key: &ServerKey) -> Option<&ServerFacts> {
+        self.slot_of(id, key).and_then(|slot| slot.upstream.facts())
+    }
+
+    /// Calls a tool by its shown name. Waits, where the name is not known yet, until every server has
+    /// said what it has. Design: every call has passed the gate.
+    pub fn call(&mut self, now: Now, id: RuntimeId, call: GatedCall, options: Options) -> TicketId {
+        let ticket = self.mint_ticket(now, id);
+        if !self.runtimes.contains_key(&id) {
+            self.answer_ticket(ticket, Err(explain::no_runtime()));
+            return ticket;
+        }
+        self.decide(
+            now,
+            id,
+            Undecided {
+                ticket,
+                call,
+                options,
+            },
+        );
+        ticket
+    }
+
+    /// Asks anything of a server but a tool call.
+    pub fn request(
+        &mut self,
+        now: Now,
+        id: RuntimeId,
+        key: &ServerKey,
+        (method, params): (&str, Option<&str>),
+        options: Options,
+    ) -> TicketId {
+        let ticket = self.mint_ticket(now, id);
+        if method == "tools/call" {
+            let error = explain::not_gated(key);
+            self.answer_ticket(ticket, Err(error));
+            return ticket;
+        }
+        let work = Work::Request {
+            method: method.into(),
+            params: params.map(Into::into),
+        };
+        self.submit(now, id, key, Job::new(Some(ticket), work, options));
+        ticket
+    }
+
+    /// Fetches all pages of a list of a server; the answer is the array of its entries as they came.
+    pub fn list(&mut self, now: Now, id: RuntimeId, key: &ServerKey, list: PagedList) -> TicketId {
+        let ticket = self.mint_ticket(now, id);
+        let walk = ListWalk::new(key, list, &self.limits);
+        let work = Work::List { walk, page: None };
+        self.submit(
+            now,
+            id,
+            key,
+            Job::new(Some(ticket), work, Options::default()),
+        );
+        ticket
+    }
+
+    /// Sends a notification to a server that is connected.
+    pub fn notify(
+        &mut self,
+        now: Now,
+        id: RuntimeId,
+        key: &ServerKey,
+        method: &str,
+        params: Option<&str>,
+    ) {
+        if let Some(upstream) = self
+            .runtimes
+            .get(&id)
+            .and_then(|r| r.upstreams.get(key).copied())
+        {
+            self.with(now, upstream, |one, turn| one.notify(turn, method, params));
+        }
+    }
+
+    /// Nobody waits for this ticket any more: the server is told, and there is no answer.
+    pub fn cancel(&mut self, now: Now, ticket: TicketId, reason: &str) {
+        let Some(known) = self.tickets.remove(&ticket) else {
+            return;
+        };
+        if let Some(runtime) = self.runtimes.get_mut(&known.runtime) {
+            runtime.open.remove(&ticket);
+            runtime.undecided.retain(|call| call.ticket != ticket);
+        }
+        if let Some(upstream) = known.upstream {
+            self.with(now, upstream, |one, turn| one.cancel(turn, ticket, reason));
+        }
+        self.touch(now, known.runtime);
+    }
+
+    /// Answers a question of a server; one that is gone is left alone.
+    pub fn answer(&mut self, now: Now, question: QuestionId, answer: Result<&str, RpcError>) {
+        if let Some((upstream, id)) = self.questions.remove(&question) {
+            self.with(now, upstream, |one, turn| one.answer(turn, id, answer));
+        }
+    }
+
+    /// Ends everything: every ticket is answered, every process ends, in bounded time. The loop is turned
+    /// until [`Manager::is_gone`].
+    pub fn close(&mut self, now: Now) {
+        self.closed = true;
+        let runtimes: Vec<RuntimeId> = self.runtimes.keys().copied().collect();
+        for id in runtimes {
+            self.close_runtime(now, id);
+        }
+        let upstreams: Vec<UpstreamId> = self.slots.keys().copied().collect();
+        for id in upstreams {
+            self.with(now, id, Upstream::close);
+        }
+    }
+
+    /// It was closed, and nothing it had started is left.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.closed && self.slots.is_empty()
+    }
+
+    /// The next thing to tell its owner.
+    pub fn poll_output(&mut self) -> Option<ManagerOutput> {
+        self.outputs.pop_front()
+    }
+}

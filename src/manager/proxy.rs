@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::codec::uri::{Scheme, Uri};
-use crate::manager::server_config::Proxy;
+use crate::link::http_client::HttpProxy;
 use crate::secret::{Quoted, Secret};
 
 /// Why a proxy in the environment cannot be used. Names the variable and never shows its value, which may
@@ -55,7 +55,10 @@ impl std::error::Error for ProxyError {}
 ///
 /// # Errors
 /// When one is set and cannot be used: going around it in silence is not what its owner wants.
-pub fn proxy_for(url: &Uri, env: &BTreeMap<String, String>) -> Result<Option<Proxy>, ProxyError> {
+pub fn proxy_for(
+    url: &Uri,
+    env: &BTreeMap<String, String>,
+) -> Result<Option<HttpProxy>, ProxyError> {
     let var = |name: &str| env.get(name).map(|v| v.trim()).filter(|v| !v.is_empty());
     let names = match url.scheme {
         Scheme::Https | Scheme::Wss => ["https_proxy", "HTTPS_PROXY"],
@@ -83,7 +86,7 @@ pub fn is_loopback(host: &str) -> bool {
     }
 }
 
-fn read_proxy(variable: &'static str, text: &str) -> Result<Proxy, ProxyError> {
+fn read_proxy(variable: &'static str, text: &str) -> Result<HttpProxy, ProxyError> {
     let unreadable = || ProxyError::Unreadable { variable };
     let text = match text.split_once("://") {
         Some((scheme, _)) if !scheme.eq_ignore_ascii_case("http") => {
@@ -100,7 +103,7 @@ fn read_proxy(variable: &'static str, text: &str) -> Result<Proxy, ProxyError> {
         .rsplit_once('@');
     let credentials = credentials.map(|(userinfo, _)| percent_decoded(userinfo));
     let uri = Uri::parse(&format!("http://{text}")).map_err(|_| unreadable())?;
-    Ok(Proxy {
+    Ok(HttpProxy {
         port: uri.port_or_default(),
         host: uri.host,
         credentials: match credentials {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::codec::uri::Uri;
 use crate::link::TlsSpec;
-use crate::protocol::revision::Revision;
+use crate::link::http_client::HttpProxy;
+use crate::protocol::client::peer::EraChoice;
 use crate::secret::Secret;
 
 /// A key of the configured server map, byte for byte.
@@ -29,7 +30,7 @@ pub struct ServerConfig {
     /// How it is reached.
     pub transport: Transport,
     /// Which era is spoken.
-    pub protocol: ProtocolChoice,
+    pub protocol: EraChoice,
     /// Time limits.
     pub times: Times,
     /// Calls may overlap. OpenClaw's default is false.
@@ -94,7 +95,7 @@ pub struct HttpTransport {
     /// `auth: oauth` and its settings.
     pub oauth: Option<Box<OAuth>>,
     /// The HTTP proxy to go through, found in the environment and not excluded by `NO_PROXY`.
-    pub proxy: Option<Proxy>,
+    pub proxy: Option<HttpProxy>,
 }
 
 /// How to sign in. OpenClaw: oauth.
@@ -118,31 +119,6 @@ pub enum HttpKind {
     Streamable,
     /// The pair of 2024-11-05.
     Sse,
-}
-
-/// An HTTP proxy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proxy {
-    /// Name or address.
-    pub host: String,
-    /// Port.
-    pub port: u16,
-    /// `user:password`, for `Proxy-Authorization: Basic`.
-    pub credentials: Option<Secret<String>>,
-}
-
-/// Which era is spoken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProtocolChoice {
-    /// Find out as 2026-07-28 prescribes.
-    #[default]
-    Auto,
-    /// The handshake, whatever it agrees on.
-    Legacy,
-    /// 2026-07-28, or fail.
-    Modern,
-    /// This revision, or fail.
-    Only(Revision),
 }
 
 /// Time limits of one server.

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::fields::{Fields, kind};
 use crate::limits::Limits;
-use crate::manager::server_config::{Bounds, Isolation, ProtocolChoice, Times, ToolFilter};
+use crate::manager::server_config::{Bounds, Isolation, Times, ToolFilter};
+use crate::protocol::client::peer::EraChoice;
 use crate::protocol::revision::Revision;
 use crate::secret::Quoted;
 
@@ -14,7 +15,7 @@ use crate::secret::Quoted;
 const TIME_MAX_MS: f64 = 2_147_483_647.0;
 
 pub(super) struct Rest {
-    pub(super) protocol: ProtocolChoice,
+    pub(super) protocol: EraChoice,
     pub(super) times: Times,
     pub(super) parallel: bool,
     pub(super) filter: ToolFilter,
@@ -90,22 +91,22 @@ fn whole_millis(millis: f64) -> Duration {
     Duration::from_secs_f64(millis / 1_000.0)
 }
 
-fn protocol(fields: &mut Fields<'_>) -> ProtocolChoice {
+fn protocol(fields: &mut Fields<'_>) -> EraChoice {
     let must = "auto, legacy, modern or a revision such as 2025-11-25";
     let choice = |word: &str| match word {
-        "auto" => Some(ProtocolChoice::Auto),
-        "legacy" => Some(ProtocolChoice::Legacy),
-        "modern" => Some(ProtocolChoice::Modern),
-        other => Revision::parse(other).map(ProtocolChoice::Only),
+        "auto" => Some(EraChoice::Auto),
+        "legacy" => Some(EraChoice::Legacy),
+        "modern" => Some(EraChoice::Modern),
+        other => Revision::parse(other).map(EraChoice::Only),
     };
     match fields.get("protocol") {
         // Another revision than the one asked for is not what was wanted.
         Some(Value::String(word)) if choice(&word.trim().to_ascii_lowercase()).is_none() => {
             fields.fail(format!("protocol must be {must} (found {})", Quoted(word)));
-            ProtocolChoice::Auto
+            EraChoice::Auto
         }
         Some(_) => fields.word("protocol", must, choice).unwrap_or_default(),
-        None => ProtocolChoice::Auto,
+        None => EraChoice::Auto,
     }
 }
 

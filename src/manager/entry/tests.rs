@@ -5,8 +5,9 @@ use serde_json::json;
 
 use super::*;
 use crate::manager::server_config::{
-    HttpKind, HttpTransport, Isolation, ProtocolChoice, StdioTransport, Transport,
+    HttpKind, HttpTransport, Isolation, StdioTransport, Transport,
 };
+use crate::protocol::client::peer::EraChoice;
 use crate::protocol::revision::Revision;
 
 fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -383,7 +384,7 @@ fn defaults_come_from_the_limits_and_members_win() {
     );
     assert_eq!(
         (plain.protocol, plain.isolation),
-        (ProtocolChoice::Auto, Isolation::Session)
+        (EraChoice::Auto, Isolation::Session)
     );
 
     let set = read(json!({
@@ -411,7 +412,7 @@ fn defaults_come_from_the_limits_and_members_win() {
     );
     assert_eq!((set.bounds.resume_attempts_max, set.pause), (0, (1, ms(1))));
     assert_eq!(set.isolation, Isolation::Shared);
-    assert_eq!(set.protocol, ProtocolChoice::Only(Revision::V2025_06_18));
+    assert_eq!(set.protocol, EraChoice::Only(Revision::V2025_06_18));
     assert!(set.validate_calls && set.parallel);
     assert_eq!(set.filter.include, ["a*"]);
 }
@@ -528,7 +529,7 @@ fn command_lines_go_the_same_way() {
     let read = ad_hoc(&spec, &ours, &Limits::DEFAULT);
     assert_eq!((read.key.as_str(), http(&read).kind), ("h", HttpKind::Sse));
     assert_eq!(http(&read).headers.len(), 2);
-    assert_eq!(config(&read).protocol, ProtocolChoice::Modern);
+    assert_eq!(config(&read).protocol, EraChoice::Modern);
 
     let none = ad_hoc(
         &AdHoc::new(Target::Command(Vec::new())),

@@ -67,6 +67,13 @@ pub struct ServerFacts {
 }
 
 impl ServerFacts {
+    /// Whether the server says that it tells of changes of its tools.
+    #[must_use]
+    pub fn declares_tool_changes(&self) -> bool {
+        let tools = member(&self.capabilities, ListKind::Tools.feature());
+        tools.and_then(|raw| member(raw, "listChanged")) == Some("true")
+    }
+
     /// Whether the server says that it has a list of this kind.
     #[must_use]
     pub fn has(&self, list: ListKind) -> bool {

@@ -1,0 +1,76 @@
+//! One piece of work for one server, from the asking to its one answer.
+
+use std::time::Duration;
+
+use crate::clock::Uptime;
+use crate::ids::TicketId;
+use crate::manager::catalog::ListWalk;
+use crate::manager::health::Pass;
+
+/// What a caller may say about its request beside what it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Replaces the server's request timeout.
+    pub timeout: Option<Duration>,
+    /// Tell the caller of progress.
+    pub wants_progress: bool,
+    /// Check arguments and result of a call against the tool's schemas.
+    pub validate: bool,
+    /// Hand an `input_required` result through instead of asking its questions. For callers that speak
+    /// that era themselves.
+    pub raw_questions: bool,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// `tools/call`.
+    Call {
+        /// The whole of `params`, raw.
+        params: Box<str>,
+        /// `Mcp-Param-*` headers.
+        headers: Vec<(Box<str>, Box<str>)>,
+    },
+    /// Any other request.
+    Request {
+        /// Its method.
+        method: Box<str>,
+        /// `params`, a raw object.
+        params: Option<Box<str>>,
+    },
+    /// All pages of a list.
+    List {
+        /// Where it is.
+        walk: ListWalk,
+        /// `params` of the next page; the first has none.
+        page: Option<String>,
+    },
+}
+
+/// One piece of work.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// Whose it is; `None` for the upstream's own.
+    pub(super) ticket: Option<TicketId>,
+    pub(super) work: Work,
+    pub(super) options: Options,
+    /// It was sent once already and provably never ran. There is no third time.
+    pub(super) resent: bool,
+    /// A walk has one limit for all its pages.
+    pub(super) until: Option<Uptime>,
+    /// What the failure pause let it through with.
+    pub(super) pass: Option<Pass>,
+}
+
+impl Job {
+    pub(super) fn new(ticket: Option<TicketId>, work: Work, options: Options) -> Self {
+        Self {
+            ticket,
+            work,
+            options,
+            resent: false,
+            until: None,
+            pass: None,
+        }
+    }
+}

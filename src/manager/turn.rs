@@ -1,0 +1,582 @@
+//! What a manager does with one input: which upstream it concerns, and what follows from it.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::codec::json_object::JsonObject;
+use crate::manager::catalog::{Tool, ToolSet, drift};
+use crate::manager::server_config::Transport;
+use crate::manager::upstream::Listed;
+use crate::protocol::message::member;
+
+impl Manager {
+    /// Lets one upstream handle something, and hears what it has to say.
+    pub(super) fn with(
+        &mut self,
+        now: Now,
+        id: UpstreamId,
+        handle: impl FnOnce(&mut Upstream, &mut Turn<'_>),
+    ) {
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        let mut turn = Turn {
+            now,
+            wires: &mut self.wires,
+            ids: &mut self.next_request,
+            entropy: &mut *self.entropy,
+        };
+        handle(&mut slot.upstream, &mut turn);
+        self.settle(now, id);
+    }
+
+    /// Takes everything an upstream has to say.
+    fn settle(&mut self, now: Now, id: UpstreamId) {
+        while let Some(output) = self
+            .slots
+            .get_mut(&id)
+            .and_then(|slot| slot.upstream.poll_output())
+        {
+            self.route(now, id, output);
+        }
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        while let Some(request) = slot.upstream.poll_io() {
+            match &request {
+                IoRequest::Open(wire, _) => {
+                    self.wires_of.insert(*wire, id);
+                }
+                IoRequest::Close(wire) | IoRequest::Finish(wire) => {
+                    self.wires_of.remove(wire);
+                }
+                IoRequest::Flush(_)
+                | IoRequest::PauseReads(..)
+                | IoRequest::CloseWrite(_)
+                | IoRequest::Signal(..)
+                | IoRequest::Append(_) => {}
+            }
+            self.io.push_back(request);
+        }
+        if slot.upstream.is_gone() {
+            if let Some(due) = slot.due {
+                self.timers.remove(&(due, id));
+            }
+            self.slots.remove(&id);
+            self.wires_of.retain(|_, of| *of != id);
+            return;
+        }
+        let due = slot.upstream.next_deadline().map(|deadline| deadline.at);
+        if due != slot.due {
+            if let Some(old) = slot.due.take() {
+                self.timers.remove(&(old, id));
+            }
+            slot.due = due;
+            self.timers.extend(due.map(|at| (at, id)));
+        }
+    }
+
+    fn route(&mut self, now: Now, id: UpstreamId, output: UpstreamOutput) {
+        let Some(slot) = self.slots.get(&id) else {
+            return;
+        };
+        let key = slot.key.clone();
+        let owners: Vec<RuntimeId> = slot.owners.iter().copied().collect();
+        match output {
+            UpstreamOutput::Answer { ticket, outcome } => self.conclude(now, ticket, outcome),
+            UpstreamOutput::Progress { ticket, params } => {
+                if let Some(known) = self.tickets.get(&ticket) {
+                    let runtime = known.runtime;
+                    self.outputs
+                        .push_back(ManagerOutput::Progress { ticket, params });
+                    self.touch(now, runtime);
+                }
+            }
+            UpstreamOutput::Notification {
+                method,
+                params,
+                ticket,
+            } => {
+                for runtime in self.concerned(&owners, ticket) {
+                    self.outputs.push_back(ManagerOutput::Notification {
+                        runtime,
+                        server: key.clone(),
+                        method: method.clone(),
+                        params: params.clone(),
+                        ticket,
+                    });
+                }
+            }
+            UpstreamOutput::Question {
+                id: question,
+                method,
+                params,
+                ticket,
+            } => {
+                // A shared server's question that belongs to no call has no one it could be put to.
+                let Some(runtime) = self.one_concerned(&owners, ticket) else {
+                    let refusal = explain::nobody_to_ask();
+                    return self.with(now, id, |one, turn| {
+                        one.answer(turn, question, Err(refusal))
+                    });
+                };
+                let asked = self.next_question;
+                self.next_question = asked.next();
+                self.questions.insert(asked, (id, question));
+                self.outputs.push_back(ManagerOutput::Question {
+                    id: asked,
+                    runtime,
+                    server: key,
+                    method,
+                    params,
+                    ticket,
+                });
+            }
+            UpstreamOutput::QuestionGone(question) => {
+                let asked = self
+                    .questions
+                    .iter()
+                    .find(|(_, of)| **of == (id, question))
+                    .map(|(asked, _)| *asked);
+                if let Some(asked) = asked {
+                    self.questions.remove(&asked);
+                    self.outputs.push_back(ManagerOutput::QuestionGone(asked));
+                }
+            }
+            UpstreamOutput::Tools(outcome) => self.publish(now, &key, &owners, outcome),
+            UpstreamOutput::ListChanged(list) => {
+                for runtime in owners {
+                    self.outputs.push_back(ManagerOutput::ListChanged {
+                        runtime,
+                        server: key.clone(),
+                        list,
+                    });
+                }
+            }
+            UpstreamOutput::StateChanged => {
+                for runtime in &owners {
+                    self.outputs.push_back(ManagerOutput::StateChanged {
+                        runtime: *runtime,
+                        server: key.clone(),
+                    });
+                }
+                self.reconsider(now, &owners);
+            }
+            UpstreamOutput::ConnectFailed(error) => {
+                self.tell(&owners, &explain::diagnostic(&error));
+                self.reconsider(now, &owners);
+            }
+            UpstreamOutput::Noise { why, sample } => {
+                let is_process = matches!(slot.upstream.config().transport, Transport::Stdio(_));
+                let diagnostic = explain::noise(&key, is_process, &why, &sample);
+                self.tell(&owners, &diagnostic);
+            }
+            UpstreamOutput::Diagnostic(diagnostic) => self.tell(&owners, &diagnostic),
+        }
+    }
+
+    fn tell(&mut self, owners: &[RuntimeId], diagnostic: &ServerDiagnostic) {
+        for runtime in owners {
+            self.outputs.push_back(ManagerOutput::Diagnostic {
+                runtime: *runtime,
+                diagnostic: diagnostic.clone(),
+            });
+        }
+    }
+
+    fn concerned(&self, owners: &[RuntimeId], ticket: Option<TicketId>) -> Vec<RuntimeId> {
+        match ticket.and_then(|ticket| self.tickets.get(&ticket)) {
+            Some(known) => vec![known.runtime],
+            None => owners.to_vec(),
+        }
+    }
+
+    fn one_concerned(&self, owners: &[RuntimeId], ticket: Option<TicketId>) -> Option<RuntimeId> {
+        match *self.concerned(owners, ticket) {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// A server has said what tools it has, or could not.
+    fn publish(
+        &mut self,
+        now: Now,
+        key: &ServerKey,
+        owners: &[RuntimeId],
+        outcome: Result<Listed, UpstreamError>,
+    ) {
+        match outcome {
+            Ok(listed) => {
+                let Some(config) = self.servers.get(key) else {
+                    return;
+                };
+                let one = self.servers.len() == 1;
+                for id in owners {
+                    let Some(runtime) = self.runtimes.get_mut(id) else {
+                        continue;
+                    };
+                    let set = ToolSet::read(&listed.entries, listed.mirrored, &self.limits);
+                    let safe = match runtime.prefix {
+                        Prefix::Always => true,
+                        Prefix::Auto => !one,
+                        Prefix::Never => false,
+                    };
+                    let names = |own: &[&str]| match safe {
+                        true => runtime.names.name_tools(key, own),
+                        false => own.iter().map(|&name| name.to_owned()).collect(),
+                    };
+                    let walk = runtime.catalog.begin(key);
+                    let shows = |name: &str| config.filter.shows(name);
+                    let difference = runtime.catalog.publish(key, walk, set.tools, shows, names);
+                    let drift = difference.and_then(|difference| drift(key, &difference));
+                    let said = set
+                        .remarks
+                        .into_iter()
+                        .map(|remark| remark.of(key))
+                        .chain(drift);
+                    self.outputs
+                        .extend(said.map(|diagnostic| ManagerOutput::Diagnostic {
+                            runtime: *id,
+                            diagnostic,
+                        }));
+                    self.outputs.push_back(ManagerOutput::CatalogChanged(*id));
+                }
+            }
+            Err(error) => self.tell(owners, &explain::diagnostic(&error)),
+        }
+        self.reconsider(now, owners);
+    }
+
+    /// Calls that did not know where to go may know now.
+    fn reconsider(&mut self, now: Now, owners: &[RuntimeId]) {
+        for id in owners {
+            let Some(runtime) = self.runtimes.get_mut(id) else {
+                continue;
+            };
+            for call in std::mem::take(&mut runtime.undecided) {
+                self.decide(now, *id, call);
+            }
+        }
+    }
+
+    /// Sends a call on its way, keeps it while its tool is not known, or says that there is no such tool.
+    pub(super) fn decide(&mut self, now: Now, id: RuntimeId, call: Undecided) {
+        let Some(runtime) = self.runtimes.get(&id) else {
+            return;
+        };
+        let Some(found) = runtime.catalog.find(call.call.tool()) else {
+            self.connect(now, id);
+            if self.slots_of(id).any(|slot| slot.upstream.is_settling()) {
+                if let Some(runtime) = self.runtimes.get_mut(&id) {
+                    runtime.undecided.push(call);
+                }
+                return;
+            }
+            let error = explain::unknown_tool(call.call.tool(), &self.unready(id));
+            return self.answer_ticket(call.ticket, Err(error));
+        };
+        let (key, tool) = (found.server.clone(), Arc::clone(found.tool));
+        if call.options.validate {
+            let unchecked = tool.unchecked(&self.limits);
+            self.outputs.extend(
+                unchecked
+                    .into_iter()
+                    .map(|remark| ManagerOutput::Diagnostic {
+                        runtime: id,
+                        diagnostic: remark.of(&key),
+                    }),
+            );
+            let problems = match tool.input_check(&self.limits) {
+                Ok(schema) => schema.check(call.call.arguments()).err(),
+                Err(_) => None,
+            };
+            if let Some(problems) = problems {
+                let error = explain::arguments(&key, tool.name(), &problems);
+                return self.answer_ticket(call.ticket, Err(error));
+            }
+        }
+        let work = Work::Call {
+            params: call_params(tool.name(), call.call.arguments()).into(),
+            headers: tool.header_values(Some(call.call.arguments())),
+        };
+        if let Some(known) = self.tickets.get_mut(&call.ticket) {
+            known.checked = call.options.validate.then_some((key.clone(), tool));
+        }
+        self.submit(
+            now,
+            id,
+            &key,
+            Job::new(Some(call.ticket), work, call.options),
+        );
+    }
+
+    /// Gives a job to a server of a runtime.
+    pub(super) fn submit(&mut self, now: Now, id: RuntimeId, key: &ServerKey, job: Job) {
+        let ticket = job.ticket;
+        let Some(upstream) = self.upstream_of(id, key) else {
+            if let Some(ticket) = ticket {
+                self.answer_ticket(ticket, Err(explain::unknown_server(key)));
+            }
+            return;
+        };
+        if let Some(known) = ticket.and_then(|ticket| self.tickets.get_mut(&ticket)) {
+            known.upstream = Some(upstream);
+        }
+        let mut refused = None;
+        self.with(now, upstream, |one, turn| {
+            refused = one.submit(turn, job).err()
+        });
+        if let (Some(ticket), Some(error)) = (ticket, refused) {
+            self.conclude(now, ticket, Err(error));
+        }
+    }
+
+    /// Answers a ticket, and has the result checked first where that was asked for.
+    fn conclude(&mut self, now: Now, ticket: TicketId, outcome: Result<Box<str>, UpstreamError>) {
+        let Some(known) = self.tickets.get(&ticket) else {
+            return;
+        };
+        let runtime = known.runtime;
+        let outcome = match (outcome, known.checked.clone()) {
+            (Ok(result), Some((key, tool))) => self.checked(runtime, &key, &tool, result),
+            (outcome, _) => outcome,
+        };
+        self.answer_ticket(ticket, outcome);
+        self.touch(now, runtime);
+    }
+
+    /// The result of a call, checked against the tool's output schema. One that says nothing of what the
+    /// schema speaks of is passed on: the tool has run.
+    fn checked(
+        &mut self,
+        runtime: RuntimeId,
+        key: &ServerKey,
+        tool: &Tool,
+        result: Box<str>,
+    ) -> Result<Box<str>, UpstreamError> {
+        let Some(Ok(schema)) = tool.output_check(&self.limits) else {
+            return Ok(result);
+        };
+        if member(&result, "isError") == Some("true") {
+            return Ok(result);
+        }
+        let Some(structured) = member(&result, "structuredContent") else {
+            let diagnostic = explain::no_structured_content(key, tool.name());
+            self.outputs.push_back(ManagerOutput::Diagnostic {
+                runtime,
+                diagnostic,
+            });
+            return Ok(result);
+        };
+        match schema.check(structured) {
+            Ok(()) => Ok(result),
+            Err(problems) => Err(explain::result(key, tool.name(), &problems)),
+        }
+    }
+
+    pub(super) fn answer_ticket(
+        &mut self,
+        ticket: TicketId,
+        outcome: Result<Box<str>, UpstreamError>,
+    ) {
+        let Some(known) = self.tickets.remove(&ticket) else {
+            return;
+        };
+        if let Some(runtime) = self.runtimes.get_mut(&known.runtime) {
+            runtime.open.remove(&ticket);
+        }
+        self.outputs.push_back(ManagerOutput::Answer {
+            ticket,
+            outcome: outcome.map_err(Box::new),
+        });
+    }
+
+    pub(super) fn mint_ticket(&mut self, now: Now, id: RuntimeId) -> TicketId {
+        let ticket = self.next_ticket;
+        self.next_ticket = ticket.next();
+        let known = Ticket {
+            runtime: id,
+            upstream: None,
+            checked: None,
+        };
+        self.tickets.insert(ticket, known);
+        if let Some(runtime) = self.runtimes.get_mut(&id) {
+            runtime.open.insert(ticket);
+        }
+        self.touch(now, id);
+        ticket
+    }
+
+    /// The connection of a runtime to a server, made when there is none.
+    pub(super) fn upstream_of(&mut self, id: RuntimeId, key: &ServerKey) -> Option<UpstreamId> {
+        let config = self.servers.get(key)?;
+        let runtime = self.runtimes.get_mut(&id)?;
+        if let Some(upstream) = runtime.upstreams.get(key) {
+            return Some(*upstream);
+        }
+        let shared = match config.isolation {
+            Isolation::Shared => self.shared.get(key).copied(),
+            Isolation::Session => None,
+        };
+        let upstream = shared.unwrap_or_else(|| {
+            let made = self.next_upstream;
+            self.next_upstream = UpstreamId(made.0 + 1);
+            let slot = Slot {
+                upstream: Upstream::new(config.clone(), &self.limits, self.face.clone()),
+                key: key.clone(),
+                owners: BTreeSet::new(),
+                due: None,
+            };
+            self.slots.insert(made, slot);
+            made
+        });
+        if config.isolation == Isolation::Shared {
+            self.shared.insert(key.clone(), upstream);
+        }
+        runtime.upstreams.insert(key.clone(), upstream);
+        if let Some(slot) = self.slots.get_mut(&upstream) {
+            slot.owners.insert(id);
+        }
+        Some(upstream)
+    }
+
+    /// Takes a connection out of every runtime: the next use of the server makes another.
+    pub(super) fn detach(&mut self, id: UpstreamId) {
+        let Some(slot) = self.slots.get(&id) else {
+            return;
+        };
+        let gone = !self.servers.contains_key(&slot.key);
+        for owner in &slot.owners {
+            if let Some(runtime) = self.runtimes.get_mut(owner) {
+                runtime.upstreams.remove(&slot.key);
+                if gone {
+                    runtime.catalog.remove(&slot.key);
+                    self.outputs
+                        .push_back(ManagerOutput::CatalogChanged(*owner));
+                }
+            }
+        }
+        if self.shared.get(&slot.key) == Some(&id) {
+            self.shared.remove(&slot.key);
+        }
+    }
+
+    pub(super) fn slot_of(&self, id: RuntimeId, key: &ServerKey) -> Option<&Slot> {
+        let upstream = self.runtimes.get(&id)?.upstreams.get(key)?;
+        self.slots.get(upstream)
+    }
+
+    pub(super) fn slots_of(&self, id: RuntimeId) -> impl Iterator<Item = &Slot> {
+        let runtime = self.runtimes.get(&id);
+        let upstreams = runtime
+            .into_iter()
+            .flat_map(|runtime| runtime.upstreams.values());
+        upstreams.filter_map(|upstream| self.slots.get(upstream))
+    }
+
+    /// Servers of a runtime that are not ready, and why.
+    fn unready(&self, id: RuntimeId) -> Vec<(&ServerKey, Option<&UpstreamError>)> {
+        self.slots_of(id)
+            .filter(|slot| slot.upstream.state() != ServerState::Ready)
+            .map(|slot| (&slot.key, slot.upstream.last_error()))
+            .collect()
+    }
+
+    /// A runtime was used just now.
+    pub(super) fn touch(&mut self, now: Now, id: RuntimeId) {
+        let Some(runtime) = self.runtimes.get_mut(&id) else {
+            return;
+        };
+        let ttl = self.limits.runtime_idle_ttl;
+        self.idle.remove(&(runtime.last_used.after(ttl), id));
+        runtime.last_used = now.up;
+        self.idle.insert((now.after(ttl), id));
+    }
+
+    /// Lets go of the connections of runtimes that nobody has used for long enough. A runtime that is in
+    /// use is looked at again later.
+    fn rest_idle(&mut self, now: Now) {
+        while let Some((at, id)) = self.idle.first().copied().filter(|(at, _)| *at <= now.up) {
+            self.idle.remove(&(at, id));
+            let Some(runtime) = self.runtimes.get_mut(&id) else {
+                continue;
+            };
+            if !runtime.is_idle() {
+                self.touch(now, id);
+                continue;
+            }
+            let upstreams: Vec<UpstreamId> = runtime.upstreams.values().copied().collect();
+            for upstream in upstreams {
+                if self.nobody_uses(now, upstream) {
+                    self.with(now, upstream, Upstream::rest);
+                }
+            }
+        }
+    }
+
+    /// Whether every runtime that has this connection has been idle for long enough.
+    fn nobody_uses(&self, now: Now, id: UpstreamId) -> bool {
+        let ttl = self.limits.runtime_idle_ttl;
+        self.slots.get(&id).is_some_and(|slot| {
+            slot.owners
+                .iter()
+                .filter_map(|owner| self.runtimes.get(owner))
+                .all(|runtime| runtime.is_idle() && runtime.last_used.after(ttl) <= now.up)
+        })
+    }
+}
+
+/// `params` of a call.
+fn call_params(name: &str, arguments: &str) -> String {
+    let mut params = JsonObject::new();
+    params.text("name", name);
+    params.raw("arguments", arguments);
+    params.end()
+}
+
+impl Driven for Manager {
+    fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
+        let Some(id) = self.wires_of.get(&wire).copied() else {
+            return;
+        };
+        if matches!(event, IoEvent::Failed(_)) {
+            self.wires_of.remove(&wire);
+        }
+        self.with(now, id, |one, turn| one.handle_io(turn, wire, event));
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        let due: Vec<UpstreamId> = self
+            .timers
+            .iter()
+            .take_while(|(at, _)| *at <= now.up)
+            .map(|(_, id)| *id)
+            .collect();
+        for id in due {
+            self.with(now, id, Upstream::handle_timeout);
+        }
+        self.rest_idle(now);
+    }
+
+    fn poll_io(&mut self) -> Option<IoRequest> {
+        self.io.pop_front()
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        let timer = self
+            .timers
+            .first()
+            .map(|(at, _)| Deadline::new(*at, "an upstream server"));
+        let idle = self
+            .idle
+            .first()
+            .map(|(at, _)| Deadline::new(*at, "idle runtime"));
+        Deadline::earlier(timer, idle)
+    }
+
+    fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
+        let id = self.wires_of.get(&wire)?;
+        self.slots.get_mut(id)?.upstream.outgoing(wire)
+    }
+}

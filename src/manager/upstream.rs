@@ -1,0 +1,679 @@
+//! One server in one runtime: connected when it is first needed, listed, called, and brought back when it
+//! dies.
+//!
+//! | state      | input                           | next       | output                                     |
+//! |------------|---------------------------------|------------|--------------------------------------------|
+//! | Idle       | a job, or [`Upstream::connect`] | Opening    | a link and a peer                          |
+//! | Opening    | the peer is ready               | Ready      | waiting jobs leave, tools are listed       |
+//! | Opening    | failure                         | Resting    | waiting jobs fail, with the next try       |
+//! | Resting    | a job                           | Resting    | the job fails, with the next try           |
+//! | Resting    | the time is up                  | Opening    | a link and a peer                          |
+//! | Ready      | the link is gone                | Idle       | open jobs fail; those that never ran wait  |
+//! | Ready      | idle, retired                   | Idle       | the link is ended                          |
+//! | any        | [`Upstream::close`]             | Closed     | all jobs fail; the link is ended           |
+//!
+//! A job that waits keeps an idle server from staying idle: what never ran is sent by the next connection,
+//! once. A link that is being ended is driven to its end beside the next one, so that no process is lost
+//! sight of; a process is not started while the one before it still runs.
+//!
+//! Source: openclaw-client §4, §5, §7 with the changes of its §9; design (a dead upstream).
+//! Never: starts a process, reads a clock, knows of runtimes.
+
+mod jobs;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::clock::{Deadline, Now, Uptime};
+use crate::codec::outbuf::OutBuf;
+use crate::entropy::Entropy;
+use crate::ids::{QuestionId, TicketId, UpstreamRequestId, WireId, WireMint};
+use crate::limits::Limits;
+use crate::link::http_client::{HttpBounds, HttpLink, HttpTarget};
+use crate::link::sse_client::SseLink;
+use crate::link::stdio_child::StdioChild;
+use crate::link::unix_link::UnixLink;
+use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
+use crate::link::upstream_link::UpstreamLink;
+use crate::link::{ChildSpec, IoEvent, IoRequest};
+use crate::manager::catalog::{ListChanges, ListWalk, PagedList, WalkStep};
+use crate::manager::diagnostic::ServerDiagnostic;
+use crate::manager::error::{FailureKind, Phase, UpstreamError};
+use crate::manager::explain;
+use crate::manager::health::{FailurePause, Verdict};
+use crate::manager::job::{Job, Options, Work};
+use crate::manager::server_config::{HttpKind, ServerConfig, Transport};
+use crate::protocol::client::peer::{
+    CallFault, ClientPeer, ConnectFault, ListKind, OWN_IDS, PeerConfig, PeerOutput, RequestSpec,
+    ServerFacts,
+};
+use crate::protocol::client::{Carrier, Outgoing, OutgoingKind, RequestEnd};
+use crate::protocol::error::RpcError;
+use crate::protocol::revision::Revision;
+
+/// How a server is doing, for callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerState {
+    /// Nobody has needed it yet, or not for a while.
+    Idle,
+    /// A connection is being opened.
+    Opening,
+    /// It can be called.
+    Ready,
+    /// It could not be connected to and is left alone until then.
+    Resting {
+        /// When it is tried again.
+        until: Uptime,
+    },
+    /// It was ended for good.
+    Closed,
+}
+
+/// What an upstream tells the manager.
+#[derive(Debug)]
+pub(super) enum UpstreamOutput {
+    /// The one answer to a job: the raw result; for a list, the array of its entries.
+    Answer {
+        ticket: TicketId,
+        outcome: Result<Box<str>, UpstreamError>,
+    },
+    /// Progress of a job; raw params.
+    Progress { ticket: TicketId, params: Box<str> },
+    /// A notification of the server that concerns nobody's job in particular.
+    Notification {
+        method: Box<str>,
+        params: Option<Box<str>>,
+        ticket: Option<TicketId>,
+    },
+    /// The server asks something.
+    Question {
+        id: QuestionId,
+        method: Box<str>,
+        params: Option<Box<str>>,
+        ticket: Option<TicketId>,
+    },
+    /// It no longer wants to know.
+    QuestionGone(QuestionId),
+    /// A walk over its tools has ended.
+    Tools(Result<Listed, UpstreamError>),
+    /// Another list has changed.
+    ListChanged(ListKind),
+    /// [`Upstream::state`] says something else now.
+    StateChanged,
+    /// It cannot be connected to.
+    ConnectFailed(UpstreamError),
+    /// It sends something else than messages of the conversation.
+    Noise { why: String, sample: Vec<u8> },
+    /// Something else a person should know of.
+    Diagnostic(ServerDiagnostic),
+}
+
+/// What a walk over the tools has found.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// The server's objects, in its order.
+    pub(super) entries: Vec<Box<str>>,
+    /// Arguments of calls travel in headers too.
+    pub(super) mirrored: bool,
+}
+
+/// What an upstream borrows from its manager while it handles one input.
+pub(super) struct Turn<'a> {
+    pub(super) now: Now,
+    pub(super) wires: &'a mut WireMint,
+    pub(super) ids: &'a mut UpstreamRequestId,
+    pub(super) entropy: &'a mut dyn Entropy,
+}
+
+impl Turn<'_> {
+    fn mint(&mut self) -> UpstreamRequestId {
+        self.mint_many(1)
+    }
+
+    /// The first of so many ids in a row.
+    fn mint_many(&mut self, count: u64) -> UpstreamRequestId {
+        let first = *self.ids;
+        *self.ids = UpstreamRequestId(first.0 + count);
+        first
+    }
+}
+
+/// Who we say we are.
+#[derive(Clone, Debug)]
+pub(super) struct Face {
+    /// Raw `Implementation` object.
+    pub(super) identity: String,
+    /// Raw `ClientCapabilities` object.
+    pub(super) capabilities: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Opening,
+    Ready,
+    /// Until when, and whether jobs wait for it: they do when the server has worked before.
+    Resting(Uptime, bool),
+    Closed,
+}
+
+/// A connection: what carries messages, and what they mean.
+#[derive(Debug)]
+struct Line {
+    link: UpstreamLink,
+    peer: ClientPeer,
+    /// The link has said its last word: there is nothing left to end.
+    gone: bool,
+}
+
+/// See the module page.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    config: ServerConfig,
+    limits: Limits,
+    face: Face,
+    state: State,
+    /// A failed start is tried again by itself.
+    wanted: bool,
+    /// No new jobs; closed when those it has are done.
+    retired: bool,
+    line: Option<Line>,
+    /// Links on their way out.
+    ending: Vec<UpstreamLink>,
+    /// A process waits for the one before it to end.
+    held: bool,
+    backoff: Backoff,
+    ready_since: Uptime,
+    /// How often it has died since it last served for a good while.
+    deaths: u32,
+    pause: FailurePause,
+    /// The server has asked to be left alone until then, and why.
+    hold: Option<(Uptime, UpstreamError)>,
+    last_error: Option<UpstreamError>,
+    known: Option<Known>,
+    waiting: VecDeque<Job>,
+    open: BTreeMap<UpstreamRequestId, Job>,
+    lists: ListChanges,
+    listing: bool,
+    outputs: VecDeque<UpstreamOutput>,
+    io: VecDeque<IoRequest>,
+}
+
+/// What an earlier connection has found out. Spec: 2026-07-28 basic/versioning (remember the era).
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    revision: Revision,
+    older_pair: bool,
+}
+
+impl Upstream {
+    pub(super) fn new(config: ServerConfig, limits: &Limits, face: Face) -> Self {
+        Self {
+            backoff: Backoff::new(
+                limits.reconnect_first_interval,
+                limits.reconnect_most_interval,
+                limits.reconnect_good_interval,
+            ),
+            ready_since: Uptime::default(),
+            deaths: 0,
+            pause: FailurePause::new(config.pause.0, config.pause.1),
+            hold: None,
+            lists: ListChanges::new(true, limits),
+            limits: limits.clone(),
+            config,
+            face,
+            state: State::Idle,
+            wanted: false,
+            retired: false,
+            line: None,
+            ending: Vec::new(),
+            held: false,
+            last_error: None,
+            known: None,
+            waiting: VecDeque::new(),
+            open: BTreeMap::new(),
+            listing: false,
+            outputs: VecDeque::new(),
+            io: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn config(&self) -> &ServerConfig {
+        &self.config
+    }
+
+    pub(super) fn state(&self) -> ServerState {
+        match self.state {
+            State::Idle => ServerState::Idle,
+            State::Opening => ServerState::Opening,
+            State::Ready => ServerState::Ready,
+            State::Resting(until, _) => ServerState::Resting { until },
+            State::Closed => ServerState::Closed,
+        }
+    }
+
+    /// What the server said of itself; while it is connected.
+    pub(super) fn facts(&self) -> Option<&ServerFacts> {
+        self.line.as_ref().and_then(|line| line.peer.facts())
+    }
+
+    pub(super) fn last_error(&self) -> Option<&UpstreamError> {
+        self.last_error.as_ref()
+    }
+
+    /// Jobs that have not been answered.
+    pub(super) fn busy(&self) -> bool {
+        !self.waiting.is_empty() || self.open.values().any(|job| job.ticket.is_some())
+    }
+
+    /// Closed, and everything it had started has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        self.state == State::Closed && self.ending.is_empty()
+    }
+
+    /// Its tools are being fetched, or will be before anything else is known of them.
+    pub(super) fn is_settling(&self) -> bool {
+        self.state == State::Opening || self.listing
+    }
+
+    /// Connects, and goes on trying until it is told otherwise.
+    pub(super) fn connect(&mut self, turn: &mut Turn<'_>) {
+        self.wanted = !self.retired;
+        if self.state == State::Idle && self.wanted {
+            self.begin(turn);
+        }
+    }
+
+    /// Takes a job, or says at once why not.
+    pub(super) fn submit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut job: Job,
+    ) -> Result<(), UpstreamError> {
+        if self.state == State::Closed || self.retired {
+            return Err(explain::disposed(&self.config));
+        }
+        if let Some((until, why)) = self.hold.as_ref().filter(|(until, _)| *until > turn.now.up) {
+            let left = until.since(turn.now.up);
+            return Err(explain::resting(&self.config, Some(why), left));
+        }
+        if let State::Resting(until, false) = self.state {
+            return Err(explain::resting(
+                &self.config,
+                self.last_error.as_ref(),
+                until.since(turn.now.up),
+            ));
+        }
+        let (value, limit) = (
+            self.waiting.len() + self.open.len(),
+            self.limits.upstream_requests_open_max,
+        );
+        if value >= limit {
+            return Err(explain::busy(&self.config, value, limit));
+        }
+        if job.ticket.is_some() {
+            let pass = self.pause.ask(turn.now);
+            job.pass = Some(pass.map_err(|left| explain::paused(&self.config, left.retry_in))?);
+        }
+        if let Work::List { .. } = job.work {
+            job.until = Some(turn.now.after(self.config.times.list));
+        }
+        self.waiting.push_back(job);
+        if self.state == State::Idle {
+            self.begin(turn);
+        }
+        self.pump(turn);
+        Ok(())
+    }
+
+    /// Nobody waits for this job any more.
+    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>, ticket: TicketId, reason: &str) {
+        let waiting = self
+            .waiting
+            .iter()
+            .position(|job| job.ticket == Some(ticket));
+        if let Some(job) = waiting.and_then(|at| self.waiting.remove(at)) {
+            self.judge(turn.now, &job, Verdict::None);
+        }
+        let sent = self
+            .open
+            .iter()
+            .find(|(_, job)| job.ticket == Some(ticket))
+            .map(|(id, _)| *id);
+        if let (Some(id), Some(line)) = (sent, &mut self.line) {
+            line.peer.cancel(turn.now, id, reason);
+            self.drain(turn);
+        }
+    }
+
+    /// The answer to a question of the server.
+    pub(super) fn answer(
+        &mut self,
+        turn: &mut Turn<'_>,
+        question: QuestionId,
+        answer: Result<&str, RpcError>,
+    ) {
+        if let Some(line) = &mut self.line {
+            line.peer.answer(turn.now, question, answer);
+            self.drain(turn);
+        }
+    }
+
+    /// A message to the server that has no answer.
+    pub(super) fn notify(&mut self, turn: &mut Turn<'_>, method: &str, params: Option<&str>) {
+        if let Some(line) = &mut self.line {
+            line.peer.notify(turn.now, method, params);
+            self.drain(turn);
+        }
+    }
+
+    /// Lets go of the connection because nobody has used it for a while.
+    pub(super) fn rest(&mut self, turn: &mut Turn<'_>) {
+        self.wanted = false;
+        if !self.busy() && self.state != State::Closed {
+            self.hang_up(turn);
+            self.become_(State::Idle);
+        }
+    }
+
+    /// Takes no new jobs, and is closed when those it has are done: its record has changed.
+    pub(super) fn retire(&mut self, turn: &mut Turn<'_>) {
+        self.retired = true;
+        self.wanted = false;
+        self.close_if_done(turn);
+    }
+
+    /// Ends it for good. Jobs are answered at once; the link takes its bounded time.
+    pub(super) fn close(&mut self, turn: &mut Turn<'_>) {
+        if self.state == State::Closed {
+            return;
+        }
+        let error = explain::disposed(&self.config);
+        self.fail_all(turn.now, &error);
+        self.hang_up(turn);
+        self.become_(State::Closed);
+    }
+
+    pub(super) fn handle_io(&mut self, turn: &mut Turn<'_>, wire: WireId, event: IoEvent<'_>) {
+        let now = turn.now;
+        // Only the link that has minted the wire takes notice.
+        if let Some(link) = self.link_of(wire) {
+            link.handle_io(now, wire, event, turn.wires);
+        }
+        self.drain(turn);
+    }
+
+    pub(super) fn handle_timeout(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now;
+        if let Some(line) = &mut self.line {
+            line.link.handle_timeout(now, turn.wires);
+            line.peer.handle_timeout(now);
+        }
+        for link in &mut self.ending {
+            link.handle_timeout(now, turn.wires);
+        }
+        if let State::Resting(until, waits) = self.state {
+            if until <= now.up {
+                let again = self.wanted || (waits && !self.waiting.is_empty());
+                self.become_(State::Idle);
+                if again {
+                    self.begin(turn);
+                }
+            }
+        }
+        if self.lists.handle_timeout(now) {
+            self.list_tools(turn);
+        }
+        self.drain(turn);
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Deadline> {
+        let resting = match self.state {
+            State::Resting(until, waits) if self.wanted || (waits && !self.waiting.is_empty()) => {
+                Some(Deadline::new(until, "next try of an upstream server"))
+            }
+            State::Resting(..) | State::Idle | State::Opening | State::Ready | State::Closed => {
+                None
+            }
+        };
+        let line = self.line.as_ref();
+        let ending = self.ending.iter().map(UpstreamLink::next_deadline);
+        [
+            resting,
+            self.lists.next_deadline(),
+            line.and_then(|line| line.link.next_deadline()),
+            line.and_then(|line| line.peer.next_deadline()),
+        ]
+        .into_iter()
+        .chain(ending)
+        .fold(None, Deadline::earlier)
+    }
+
+    pub(super) fn poll_output(&mut self) -> Option<UpstreamOutput> {
+        self.outputs.pop_front()
+    }
+
+    pub(super) fn poll_io(&mut self) -> Option<IoRequest> {
+        self.io.pop_front()
+    }
+
+    pub(super) fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
+        self.link_of(wire)?.outgoing(wire)
+    }
+
+    fn link_of(&mut self, wire: WireId) -> Option<&mut UpstreamLink> {
+        let line = self.line.as_mut().map(|line| &mut line.link);
+        line.into_iter()
+            .chain(&mut self.ending)
+            .find_map(|link| link.outgoing(wire).is_some().then_some(link))
+    }
+
+    fn become_(&mut self, state: State) {
+        if self.state != state {
+            self.state = state;
+            self.outputs.push_back(UpstreamOutput::StateChanged);
+        }
+    }
+
+    /// Opens a connection, unless a process must end first.
+    fn begin(&mut self, turn: &mut Turn<'_>) {
+        self.become_(State::Opening);
+        self.held = self.ending.iter().any(UpstreamLink::is_process);
+        if self.held {
+            return;
+        }
+        let older_pair = self.known.is_some_and(|known| known.older_pair);
+        self.open_line(turn, older_pair);
+    }
+
+    fn open_line(&mut self, turn: &mut Turn<'_>, older_pair: bool) {
+        let mut link = link_to(&self.config, older_pair, &self.limits);
+        let peer = ClientPeer::new(
+            PeerConfig {
+                identity: self.face.identity.clone(),
+                capabilities: self.face.capabilities.clone(),
+                choice: self.config.protocol,
+                known: self.known.map(|known| known.revision),
+                carrier: link.carrier(),
+                discover_timeout: self.config.times.discover,
+                connect_timeout: self.config.times.connect,
+                first_own_id: turn.mint_many(OWN_IDS),
+                limits: self.limits.clone(),
+            },
+            turn.now,
+        );
+        link.start(turn.now, turn.wires);
+        self.line = Some(Line {
+            link,
+            peer,
+            gone: false,
+        });
+        self.drain(turn);
+    }
+
+    /// Hands over everything that either side has for the other, until there is nothing left.
+    fn drain(&mut self, turn: &mut Turn<'_>) {
+        loop {
+            self.drain_ending(turn);
+            let Some(line) = &mut self.line else { break };
+            if let Some(event) = line.link.poll_event() {
+                self.handle_link(turn, event);
+            } else if let Some(output) = line.peer.poll() {
+                self.handle_peer(turn, output);
+            } else {
+                break;
+            }
+        }
+        if let Some(line) = &mut self.line {
+            while let Some(request) = line.link.poll_io() {
+                self.io.push_back(request);
+            }
+        }
+        self.close_if_done(turn);
+    }
+
+    fn drain_ending(&mut self, turn: &mut Turn<'_>) {
+        let io = &mut self.io;
+        self.ending.retain_mut(|link| {
+            let mut alive = true;
+            while let Some(event) = link.poll_event() {
+                alive &= !matches!(event, UpstreamEvent::Closed(_));
+            }
+            while let Some(request) = link.poll_io() {
+                io.push_back(request);
+            }
+            alive
+        });
+        if self.held
+            && self.state == State::Opening
+            && !self.ending.iter().any(UpstreamLink::is_process)
+        {
+            self.begin(turn);
+        }
+    }
+
+    fn handle_link(&mut self, turn: &mut Turn<'_>, event: UpstreamEvent) {
+        let Some(line) = &mut self.line else { return };
+        match event {
+            UpstreamEvent::Up => line.peer.handle_up(turn.now),
+            UpstreamEvent::Message { bytes, on } => line.peer.handle_message(turn.now, &bytes, on),
+            UpstreamEvent::Unreadable { why, sample, on: _ } => {
+                line.peer.handle_unreadable(turn.now, &why, &sample);
+            }
+            UpstreamEvent::RequestEnded { id, end } => line.peer.handle_end(turn.now, id, end),
+            UpstreamEvent::Resuming { id: _, why } => {
+                log::debug!("server {}: {why}", explain::name(&self.config));
+            }
+            // Why it ended is known; that it has ended is for whoever waits for its process.
+            UpstreamEvent::Ending(reason) => self.handle_closed(turn, &reason),
+            UpstreamEvent::Closed(reason) => {
+                line.gone = true;
+                self.handle_closed(turn, &reason);
+            }
+        }
+    }
+
+    fn handle_peer(&mut self, turn: &mut Turn<'_>, output: PeerOutput) {
+        match output {
+            PeerOutput::Send(message) => self.send(turn, message),
+            PeerOutput::Forget(id) => {
+                if let Some(line) = &mut self.line {
+                    line.link.forget(turn.now, id, turn.wires);
+                }
+            }
+            PeerOutput::Ready => self.handle_ready(turn),
+            PeerOutput::Failed(fault) => self.handle_failed(turn, &fault),
+            PeerOutput::TryOlderPair => {
+                self.hang_up(turn);
+                self.open_line(turn, true);
+            }
+            PeerOutput::Response { id, outcome } => self.handle_response(turn, id, outcome),
+            PeerOutput::Progress { id, params } => {
+                if let Some(ticket) = self.ticket_of(Some(id)) {
+                    self.outputs
+                        .push_back(UpstreamOutput::Progress { ticket, params });
+                }
+            }
+            PeerOutput::Notification { method, params, on } => {
+                let ticket = self.ticket_of(on);
+                self.outputs.push_back(UpstreamOutput::Notification {
+                    method,
+                    params,
+                    ticket,
+                });
+            }
+            PeerOutput::ListChanged(ListKind::Tools) => {
+                if self.lists.handle_changed(turn.now) {
+                    let diagnostic = explain::undeclared_change(&self.config);
+                    self.outputs
+                        .push_back(UpstreamOutput::Diagnostic(diagnostic));
+                }
+            }
+            PeerOutput::ListChanged(kind) => {
+                self.outputs.push_back(UpstreamOutput::ListChanged(kind));
+            }
+            PeerOutput::Question {
+                id,
+                method,
+                params,
+                on,
+            } => {
+                let ticket = self.ticket_of(on);
+                self.outputs.push_back(UpstreamOutput::Question {
+                    id,
+                    method,
+                    params,
+                    ticket,
+                });
+            }
+            PeerOutput::QuestionGone(id) => {
+                self.outputs.push_back(UpstreamOutput::QuestionGone(id))
+            }
+            PeerOutput::Noise { why, sample } => {
+                self.outputs
+                    .push_back(UpstreamOutput::Noise { why, sample });
+            }
+        }
+    }
+}
+
+/// A link as the record wants it.
+fn link_to(config: &ServerConfig, older_pair: bool, limits: &Limits) -> UpstreamLink {
+    let (message_max, out_max) = (config.bounds.message_bytes_max, config.bounds.out_bytes_max);
+    match &config.transport {
+        Transport::Stdio(stdio) => {
+            let env = stdio.env.iter();
+            let spec = ChildSpec {
+                program: stdio.command.clone(),
+                args: stdio.args.clone(),
+                env: env
+                    .map(|(name, value)| (name.clone(), value.expose().clone()))
+                    .collect(),
+                cwd: stdio.cwd.clone(),
+            };
+            let name = config.key.as_str();
+            UpstreamLink::Child(StdioChild::new(name, spec, message_max, out_max, limits))
+        }
+        Transport::Unix { path } => {
+            UpstreamLink::Unix(UnixLink::new(path.clone(), message_max, out_max, limits))
+        }
+        Transport::Http(http) => {
+            let target = HttpTarget {
+                url: http.url.clone(),
+                headers: http.headers.clone(),
+                tls: http.tls.clone(),
+                proxy: http.proxy.clone(),
+            };
+            let bounds = HttpBounds {
+                message_bytes_max: message_max,
+                out_bytes_max: out_max,
+                resume_attempts_max: config.bounds.resume_attempts_max,
+            };
+            match older_pair || http.kind == HttpKind::Sse {
+                true => UpstreamLink::Sse(SseLink::new(target, bounds, limits)),
+                false => UpstreamLink::Http(HttpLink::new(target, bounds, limits)),
+            }
+        }
+    }
+}

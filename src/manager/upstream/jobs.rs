@@ -1,0 +1,328 @@
+//! The jobs of one upstream: sent when they may be, answered once, sent again only when they never ran.
+
+use super::*;
+
+impl Upstream {
+    /// Sends what waits and may go.
+    pub(super) fn pump(&mut self, turn: &mut Turn<'_>) {
+        while self.state == State::Ready {
+            let Some(next) = self.next_sendable() else {
+                break;
+            };
+            let Some(job) = self.waiting.remove(next) else {
+                break;
+            };
+            self.start(turn, job);
+            self.drain(turn);
+        }
+    }
+
+    /// Calls of a server that takes one at a time wait for each other; nothing else does.
+    fn next_sendable(&self) -> Option<usize> {
+        let is_call = |job: &Job| matches!(job.work, Work::Call { .. });
+        let one_at_a_time = !self.config.parallel && self.open.values().any(is_call);
+        self.waiting
+            .iter()
+            .position(|job| !(one_at_a_time && is_call(job)))
+    }
+
+    fn start(&mut self, turn: &mut Turn<'_>, job: Job) {
+        let id = turn.mint();
+        let now = turn.now;
+        let times = &self.config.times;
+        let Some(line) = &mut self.line else { return };
+        let mut timeout = job.options.timeout.unwrap_or(times.request);
+        let (method, params, params_headers): (&str, Option<&str>, _) = match &job.work {
+            Work::Call {
+                params, headers, ..
+            } => ("tools/call", Some(params), headers.clone()),
+            Work::Request { method, params } => (method, params.as_deref(), Vec::new()),
+            Work::List { walk, page } => {
+                timeout = job.until.map_or(times.list, |until| until.since(now.up));
+                (walk.list().method(), page.as_deref(), Vec::new())
+            }
+        };
+        let spec = RequestSpec {
+            method,
+            params,
+            timeout,
+            total: times.total,
+            wants_progress: job.options.wants_progress || times.total.is_some(),
+            params_headers,
+            raw_questions: job.options.raw_questions,
+        };
+        line.peer.request(now, id, spec);
+        self.open.insert(id, job);
+    }
+
+    /// Hands a message of the peer to the link. A server that does not read fails the request at hand.
+    pub(super) fn send(&mut self, turn: &mut Turn<'_>, message: Outgoing) {
+        let Some(line) = &mut self.line else { return };
+        let id = match &message.kind {
+            OutgoingKind::Request { id, .. } => Some(*id),
+            OutgoingKind::Notification { .. } | OutgoingKind::Answer => None,
+        };
+        if let Err(full) = line.link.send(turn.now, message, turn.wires) {
+            let end = RequestEnd::NotReading {
+                value: full.value,
+                limit: full.limit,
+            };
+            match id {
+                Some(id) => line.peer.handle_end(turn.now, id, end),
+                None => log::debug!(
+                    "server {}: a notification was dropped: it is not reading",
+                    explain::name(&self.config)
+                ),
+            }
+        }
+    }
+
+    pub(super) fn handle_response(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: UpstreamRequestId,
+        outcome: Result<Box<str>, CallFault>,
+    ) {
+        let Some(mut job) = self.open.remove(&id) else {
+            return;
+        };
+        match outcome {
+            Ok(result) => {
+                self.judge(turn.now, &job, Verdict::Success);
+                match job.work {
+                    Work::List { mut walk, .. } => match walk.take(&result) {
+                        WalkStep::Next(params) => {
+                            let page = Some(params);
+                            job.work = Work::List { walk, page };
+                            self.start(turn, job);
+                        }
+                        WalkStep::Done => self.end_walk(turn.now, job.ticket, Ok(walk)),
+                    },
+                    Work::Call { .. } | Work::Request { .. } => self.reply(job.ticket, Ok(result)),
+                }
+            }
+            Err(CallFault::End(RequestEnd::NotSent(_))) if !job.resent => {
+                job.resent = true;
+                self.waiting.push_front(job);
+            }
+            Err(CallFault::End(RequestEnd::SessionLost { .. })) if !job.resent => {
+                job.resent = true;
+                self.waiting.push_front(job);
+                self.renew(turn);
+            }
+            Err(fault) => {
+                let error = explain::call(&self.config, self.stderr_tail(), &fault);
+                self.leave_alone(turn.now, &error);
+                self.fail(turn.now, job, error);
+                let doubtful = matches!(
+                    fault,
+                    CallFault::End(RequestEnd::SessionDoubtful(_) | RequestEnd::SessionLost { .. })
+                );
+                if doubtful {
+                    self.renew(turn);
+                }
+            }
+        }
+        self.pump(turn);
+    }
+
+    /// How a job ended, for the failure pause.
+    pub(super) fn judge(&mut self, now: Now, job: &Job, verdict: Verdict) {
+        let Some(pass) = job.pass else { return };
+        if let Some(pause) = self.pause.ended(now, pass, verdict) {
+            let diagnostic = explain::pause_begins(&self.config, pause);
+            self.outputs
+                .push_back(UpstreamOutput::Diagnostic(diagnostic));
+        }
+    }
+
+    /// A server that says when to come back is not asked before. A wait beyond what we wait ourselves is cut.
+    fn leave_alone(&mut self, now: Now, error: &UpstreamError) {
+        if let (FailureKind::Unavailable, Some(ms)) = (error.kind, error.facts.retry_in_ms) {
+            let wait = Duration::from_millis(ms).min(self.limits.reconnect_most_interval);
+            self.hold = Some((now.after(wait), error.clone()));
+        }
+    }
+
+    /// The session is gone and with it whatever was open in it: begins a new one, on the same server.
+    fn renew(&mut self, turn: &mut Turn<'_>) {
+        let reason = UpstreamClosed::SessionLost("the server no longer knows it".to_owned());
+        self.handle_closed(turn, &reason);
+    }
+
+    pub(super) fn handle_ready(&mut self, turn: &mut Turn<'_>) {
+        let Some(line) = &self.line else { return };
+        self.known = line.peer.facts().map(|facts| Known {
+            revision: facts.revision,
+            older_pair: line.link.carrier() == Carrier::Sse,
+        });
+        self.backoff.succeeded(turn.now);
+        self.ready_since = turn.now.up;
+        self.last_error = None;
+        self.hold = None;
+        let declared = self.facts().is_some_and(ServerFacts::declares_tool_changes);
+        self.lists = ListChanges::new(declared, &self.limits);
+        self.become_(State::Ready);
+        self.list_tools(turn);
+        self.pump(turn);
+    }
+
+    /// The conversation could not begin.
+    pub(super) fn handle_failed(&mut self, turn: &mut Turn<'_>, fault: &ConnectFault) {
+        let error = explain::connect(&self.config, self.stderr_tail(), fault);
+        self.rest_after(turn, error);
+    }
+
+    fn rest_after(&mut self, turn: &mut Turn<'_>, mut error: UpstreamError) {
+        let asked = error
+            .facts
+            .retry_in_ms
+            .filter(|_| error.kind == FailureKind::Unavailable);
+        let asked =
+            Duration::from_millis(asked.unwrap_or(0)).min(self.limits.reconnect_most_interval);
+        let wait = self.backoff.failed(turn.now, turn.entropy).max(asked);
+        error.facts.retry_in_ms = u64::try_from(wait.as_millis()).ok();
+        self.hang_up(turn);
+        self.known = None;
+        self.last_error = Some(error.clone());
+        self.fail_all(turn.now, &error);
+        self.become_(State::Resting(turn.now.after(wait), false));
+        self.outputs.push_back(UpstreamOutput::ConnectFailed(error));
+    }
+
+    /// The link is gone.
+    pub(super) fn handle_closed(&mut self, turn: &mut Turn<'_>, reason: &UpstreamClosed) {
+        let tail = self.stderr_tail().to_owned();
+        if self.state == State::Opening {
+            let error = explain::closed(&self.config, &tail, reason, self.opening_phase());
+            return self.rest_after(turn, error);
+        }
+        let error = explain::closed(&self.config, &tail, reason, Phase::Call);
+        self.hang_up(turn);
+        self.last_error = Some(error.clone());
+        let lost: Vec<Job> = std::mem::take(&mut self.open).into_values().collect();
+        for job in lost {
+            self.fail(turn.now, job, error.clone());
+        }
+        self.listing = false;
+        // It has worked, so the next use is not made to wait, unless it keeps dying.
+        if turn.now.up.since(self.ready_since) >= self.limits.reconnect_good_interval {
+            self.deaths = 0;
+        }
+        self.deaths += 1;
+        let wait = self.backoff.failed(turn.now, turn.entropy);
+        if self.deaths > 1 {
+            return self.become_(State::Resting(turn.now.after(wait), true));
+        }
+        self.become_(State::Idle);
+        if !self.waiting.is_empty() {
+            self.begin(turn);
+        }
+    }
+
+    fn opening_phase(&self) -> Phase {
+        self.line.as_ref().map_or(Phase::Connect, |line| {
+            explain::phase_of(line.peer.opening_method())
+        })
+    }
+
+    pub(super) fn list_tools(&mut self, turn: &mut Turn<'_>) {
+        let has_tools = self.facts().is_some_and(|facts| facts.has(ListKind::Tools));
+        if self.state != State::Ready || !has_tools {
+            return;
+        }
+        self.listing = true;
+        self.lists.walk_begun();
+        let walk = ListWalk::new(&self.config.key, PagedList::Tools, &self.limits);
+        let work = Work::List { walk, page: None };
+        let mut job = Job::new(None, work, Options::default());
+        job.until = Some(turn.now.after(self.config.times.list));
+        self.waiting.push_back(job);
+        self.pump(turn);
+    }
+
+    fn end_walk(
+        &mut self,
+        now: Now,
+        ticket: Option<TicketId>,
+        outcome: Result<ListWalk, UpstreamError>,
+    ) {
+        let outcome = outcome.map(ListWalk::end).map(|(entries, said)| {
+            let said = said.into_iter().map(UpstreamOutput::Diagnostic);
+            self.outputs.extend(said);
+            entries
+        });
+        let Some(ticket) = ticket else {
+            self.listing = false;
+            self.lists.walk_over(now);
+            let mirrored = self.line.as_ref().is_some_and(|line| {
+                let stateless = line
+                    .peer
+                    .facts()
+                    .is_some_and(|facts| facts.revision.is_stateless());
+                stateless && line.link.carrier() == Carrier::Http
+            });
+            let listed = outcome.map(|entries| Listed { entries, mirrored });
+            return self.outputs.push_back(UpstreamOutput::Tools(listed));
+        };
+        let outcome = outcome.map(|entries| format!("[{}]", entries.join(",")).into());
+        self.outputs
+            .push_back(UpstreamOutput::Answer { ticket, outcome });
+    }
+
+    fn fail(&mut self, now: Now, job: Job, error: UpstreamError) {
+        self.judge(now, &job, Verdict::of(&error));
+        match job.work {
+            Work::List { .. } => self.end_walk(now, job.ticket, Err(error)),
+            Work::Call { .. } | Work::Request { .. } => self.reply(job.ticket, Err(error)),
+        }
+    }
+
+    fn reply(&mut self, ticket: Option<TicketId>, outcome: Result<Box<str>, UpstreamError>) {
+        if let Some(ticket) = ticket {
+            self.outputs
+                .push_back(UpstreamOutput::Answer { ticket, outcome });
+        }
+    }
+
+    pub(super) fn fail_all(&mut self, now: Now, error: &UpstreamError) {
+        let open = std::mem::take(&mut self.open).into_values();
+        let jobs: Vec<Job> = open.chain(std::mem::take(&mut self.waiting)).collect();
+        for job in jobs {
+            self.fail(now, job, error.clone());
+        }
+    }
+
+    /// Begins the end of the connection, if there is one.
+    pub(super) fn hang_up(&mut self, turn: &mut Turn<'_>) {
+        let Some(mut line) = self.line.take() else {
+            return;
+        };
+        if !line.gone {
+            line.link.close(turn.now, turn.wires);
+        }
+        while let Some(request) = line.link.poll_io() {
+            self.io.push_back(request);
+        }
+        if !line.gone {
+            self.ending.push(line.link);
+            self.drain_ending(turn);
+        }
+    }
+
+    pub(super) fn close_if_done(&mut self, turn: &mut Turn<'_>) {
+        if self.retired && !self.busy() {
+            self.close(turn);
+        }
+    }
+
+    pub(super) fn ticket_of(&self, id: Option<UpstreamRequestId>) -> Option<TicketId> {
+        self.open.get(&id?).and_then(|job| job.ticket)
+    }
+
+    fn stderr_tail(&self) -> &str {
+        self.line
+            .as_ref()
+            .map_or("", |line| line.link.stderr_tail())
+    }
+}
