@@ -3,6 +3,7 @@
 //! stdout carries results or the protocol and nothing else; everything else is on stderr, one line each.
 //! Exit codes are an enum, [`Exit`], and part of the contract with scripts.
 
+mod client;
 mod connection;
 mod demo_command;
 mod embedded;
@@ -20,6 +21,8 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::bridge::ChannelMode;
+use crate::codec::json_object::JsonObject;
+use crate::manager::error::UpstreamError;
 
 /// How a command ended. Source: cli-json §8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,12 @@ pub enum Exit {
     AuthorizationNeeded = 3,
     /// Nobody answers.
     CannotReach = 4,
+    /// The tool said so itself, is unknown, or was called with the wrong arguments.
+    ToolError = 5,
+    /// The peer broke the protocol.
+    Protocol = 6,
+    /// A limit was hit.
+    Limit = 7,
     /// A time limit was hit.
     TimedOut = 124,
 }
@@ -50,6 +59,10 @@ impl From<Exit> for std::process::ExitCode {
 pub(crate) struct Failure {
     exit: Exit,
     message: String,
+    /// What is known beside the message, when it came from a server.
+    upstream: Option<Box<UpstreamError>>,
+    /// stderr ends in a JSON document instead of a line.
+    json: bool,
 }
 
 impl Failure {
@@ -57,7 +70,41 @@ impl Failure {
         Self {
             exit,
             message: message.into(),
+            upstream: None,
+            json: false,
         }
+    }
+
+    /// What a server, or the way to it, has failed with.
+    pub(crate) fn upstream(error: UpstreamError) -> Self {
+        Self {
+            exit: client::exit_of(&error),
+            message: error.message.clone(),
+            upstream: Some(Box::new(error)),
+            json: false,
+        }
+    }
+
+    /// In the shape that was asked for: `--json` makes it a document.
+    pub(crate) const fn shaped(mut self, json: bool) -> Self {
+        self.json = json;
+        self
+    }
+
+    /// What stderr ends with. Source: cli-json §6.
+    fn last_line(&self) -> String {
+        if !self.json {
+            return format!("error: {}", self.message);
+        }
+        let code = self.upstream.as_ref().map_or(-32_603, |error| error.code());
+        let mut error = JsonObject::new();
+        error.number("code", Some(code));
+        error.text("message", &self.message);
+        let data = self.upstream.as_ref().map(|error| error.data());
+        error.raw("data", data.as_deref().unwrap_or("{}"));
+        let mut document = JsonObject::new();
+        document.raw("error", &error.end());
+        document.end()
     }
 }
 
@@ -79,6 +126,20 @@ enum Command {
     Gateway(GatewayArgs),
     /// Show everything at work in one process: embedded Gateway, bridge and client
     Demo,
+    /// List what a server offers: its tools, resources or prompts
+    List(client::ListArgs),
+    /// Call a tool of a server
+    Call(client::CallArgs),
+    /// Read a resource of a server
+    Read(client::ReadArgs),
+    /// Get a prompt of a server, filled in
+    Prompt(client::PromptArgs),
+    /// Connect to the configured servers and say how each is doing
+    Probe(client::ProbeArgs),
+    /// Show the configured servers; connects to nothing
+    Status(client::StatusArgs),
+    /// Check the configured servers for mistakes
+    Doctor(client::DoctorArgs),
     /// Print every limit, its value and its reason; of a running server also how much of it is in use
     Limits {
         /// Print one JSON document
@@ -264,6 +325,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let outcome = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Gateway(args) => gateway_command::run(args),
+        Command::List(args) => client::list(args),
+        Command::Call(args) => client::call(args),
+        Command::Read(args) => client::read(args),
+        Command::Prompt(args) => client::prompt(args),
+        Command::Probe(args) => client::probe(args),
+        Command::Status(args) => client::status(&args),
+        Command::Doctor(args) => client::doctor(&args),
         Command::Demo => demo_command::run(),
         Command::Limits {
             json,
@@ -281,7 +349,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     match outcome {
         Ok(exit) => exit,
         Err(failure) => {
-            say(&format!("error: {}", failure.message));
+            say(&failure.last_line());
             failure.exit
         }
     }

@@ -1,0 +1,223 @@
+//! `drawspan probe [NAME…]`: connects to servers, side by side, and says how each is doing.
+
+use std::collections::BTreeMap;
+
+use super::super::{CommandResult, Exit, Failure, print, say};
+use super::servers::{Servers, usable};
+use super::session::Session;
+use super::{ProbeArgs, SourceArgs, exit_of, render, servers, status};
+use crate::codec::json_object::JsonObject;
+use crate::diagnostic::Level;
+use crate::limits::Limits;
+use crate::manager::Prefix;
+use crate::manager::diagnostic::ServerDiagnostic;
+use crate::manager::entry::{Configured, Issue};
+use crate::manager::error::{FailureKind, Phase};
+use crate::manager::server_config::{ServerConfig, ServerKey};
+use crate::protocol::message::member;
+
+/// A server that was asked for: one to connect to, or what is said of it at once.
+enum Asked {
+    Live(ServerConfig),
+    Disabled,
+    Unusable(Configured),
+}
+
+pub(super) fn run(args: ProbeArgs) -> CommandResult {
+    let (asked, limits) = asked(&args)?;
+    let one = asked.len() == 1;
+    let live = asked.values().filter_map(|one| match one {
+        Asked::Live(config) => Some(config.clone()),
+        Asked::Disabled | Asked::Unusable(_) => None,
+    });
+    let mut session = Session::new(live.collect(), &limits, Prefix::Always, !args.json)?;
+    let outcome = session.connect();
+    session.check_schemas();
+    let printed = outcome.and_then(|()| match args.json {
+        true => print(&document(&session, &asked)),
+        false => print(&text(&session, &asked)),
+    });
+    let verdict = verdict(&session, &asked, one);
+    session.end();
+    printed.map(|_| verdict)
+}
+
+/// The servers asked for, in the order of their keys.
+fn asked(args: &ProbeArgs) -> Result<(BTreeMap<ServerKey, Asked>, Limits), Failure> {
+    let is_target = |word: &String| word.contains("://") || word.starts_with("unix:");
+    if !args.target.command.is_empty() || args.words.iter().any(is_target) {
+        let mut words = args.words.clone();
+        let (server, limits) = servers::target(&args.target, &mut words)?;
+        super::arguments::exactly(&words, [])?;
+        let asked = BTreeMap::from([(server.key.clone(), Asked::Live(server))]);
+        return Ok((asked, limits));
+    }
+    let source = SourceArgs {
+        config: args.target.config.clone(),
+        import: args.target.import,
+    };
+    let found = Servers::read(&source)?;
+    for name in &args.words {
+        found.named(name)?;
+    }
+    let Servers {
+        limits, configured, ..
+    } = found;
+    let mut asked = BTreeMap::new();
+    for one in configured {
+        if !args.words.is_empty() && !args.words.iter().any(|name| name == one.key.as_str()) {
+            continue;
+        }
+        let key = one.key.clone();
+        let how = match (&one.outcome, one.enabled) {
+            (_, false) => Asked::Disabled,
+            (Err(_), true) => Asked::Unusable(one),
+            (Ok(_), true) => Asked::Live(usable(one)?),
+        };
+        asked.insert(key, how);
+    }
+    if asked.is_empty() {
+        say("hint: no servers are configured here; --config names a file");
+    }
+    Ok((asked, limits))
+}
+
+fn verdict(session: &Session, asked: &BTreeMap<ServerKey, Asked>, one: bool) -> Exit {
+    let mut exit = Exit::Ok;
+    for (key, how) in asked {
+        let failed = match how {
+            Asked::Live(_) => session.failure_of(key).map(|error| exit_of(&error)),
+            Asked::Unusable(_) => Some(Exit::Failed),
+            // Asked for by name, a disabled server is a failure: it cannot be used.
+            Asked::Disabled => one.then_some(Exit::Failed),
+        };
+        if let Some(code) = failed {
+            exit = if one { code } else { Exit::Failed };
+        }
+    }
+    exit
+}
+
+fn document(session: &Session, asked: &BTreeMap<ServerKey, Asked>) -> String {
+    let mut document = JsonObject::new();
+    let stamp = crate::clock::iso(session.now().unix_ms);
+    document.text("generatedAt", &stamp);
+    let mut servers = JsonObject::new();
+    let mut said: Vec<String> = Vec::new();
+    for (key, how) in asked {
+        servers.raw(key.as_str(), &server(session, key, how));
+        if let Asked::Unusable(one) = how {
+            let problems = one.outcome.as_ref().err().into_iter().flatten();
+            said.extend(problems.map(|issue| of_issue(key, issue).to_json()));
+        }
+    }
+    document.raw("servers", &servers.end());
+    let catalog = session.manager().catalog(session.runtime());
+    let shown: Vec<String> = catalog
+        .into_iter()
+        .flat_map(|catalog| catalog.tools())
+        .map(|(shown, _)| shown.to_owned())
+        .collect();
+    document.raw("tools", &status::array(&shown));
+    said.extend(session.diagnostics.iter().map(ServerDiagnostic::to_json));
+    document.raw("diagnostics", &format!("[{}]", said.join(",")));
+    format!("{}\n", document.end())
+}
+
+fn server(session: &Session, key: &ServerKey, how: &Asked) -> String {
+    let mut object = JsonObject::new();
+    let error = session.failure_of(key);
+    let (ok, state) = match (how, &error) {
+        (Asked::Disabled, _) => (false, "disabled"),
+        (Asked::Live(_), None) => (true, "ready"),
+        (Asked::Live(_), Some(error)) if error.kind == FailureKind::Authorization => {
+            (false, "auth")
+        }
+        (Asked::Live(_), Some(_)) | (Asked::Unusable(_), _) => (false, "failed"),
+    };
+    object.flag("ok", ok);
+    object.text("state", state);
+    let Asked::Live(config) = how else {
+        object.number("tools", Some(0));
+        return object.end();
+    };
+    object.text("launch", &config.launch);
+    object.text("transport", status::transport_name(&config.transport));
+    let facts = session.manager().facts(session.runtime(), key);
+    object.maybe_text(
+        "protocolVersion",
+        facts.map(|facts| facts.revision.as_str()),
+    );
+    let catalog = session.manager().catalog(session.runtime());
+    let names: Vec<String> = session
+        .tools_of(key)
+        .map(|tool| tool.name().to_owned())
+        .collect();
+    object.count("tools", u64::try_from(names.len()).ok());
+    object.raw("toolNames", &status::array(&names));
+    let hidden = catalog.map_or(0, |catalog| catalog.filtered(key));
+    object.count("filteredTools", u64::try_from(hidden).ok());
+    let request = config.times.request.as_millis();
+    object.count("requestTimeoutMs", u64::try_from(request).ok());
+    if config.parallel {
+        object.flag("supportsParallelToolCalls", true);
+    }
+    if let Some(capabilities) = facts.map(|facts| facts.capabilities.as_ref()) {
+        let mut changed = JsonObject::new();
+        for list in ["tools", "resources", "prompts"] {
+            let capability = member(capabilities, list);
+            if list != "tools" && capability.is_some() {
+                object.flag(list, true);
+            }
+            if capability.and_then(|one| member(one, "listChanged")) == Some("true") {
+                changed.flag(list, true);
+            }
+        }
+        let changed = changed.end();
+        if !render::is_empty(&changed) {
+            object.raw("listChanged", &changed);
+        }
+    }
+    object.end()
+}
+
+fn text(session: &Session, asked: &BTreeMap<ServerKey, Asked>) -> String {
+    let mut text = String::new();
+    for (key, how) in asked {
+        let name = servers::shown(key);
+        let line = match (how, session.failure_of(key)) {
+            (Asked::Disabled, _) => format!("- {name}: disabled\n"),
+            (Asked::Unusable(one), _) => {
+                let problems = one.outcome.as_ref().err().into_iter().flatten();
+                let why: Vec<_> = problems
+                    .filter(|issue| issue.level == Level::Error)
+                    .map(|issue| issue.message.as_str())
+                    .collect();
+                format!("! {name}: {}\n", why.join("; "))
+            }
+            (Asked::Live(_), Some(error)) => format!("! {error}\n"),
+            (Asked::Live(_), None) => {
+                let facts = session.manager().facts(session.runtime(), key);
+                let tools = session.tools_of(key).count();
+                let offers =
+                    |what| facts.is_some_and(|facts| member(&facts.capabilities, what).is_some());
+                let mut line = format!("- {name}: {tools} tools");
+                for what in ["resources", "prompts"] {
+                    if offers(what) {
+                        line.push_str(&format!(", {what}"));
+                    }
+                }
+                let revision = facts.map_or("", |facts| facts.revision.as_str());
+                format!("{line} ({revision})\n")
+            }
+        };
+        text.push_str(&line);
+    }
+    text
+}
+
+/// What is wrong with a record, as a diagnostic.
+fn of_issue(key: &ServerKey, issue: &Issue) -> ServerDiagnostic {
+    let message = format!("server {}: {}", servers::shown(key), issue.message);
+    ServerDiagnostic::new(key, Phase::Config, issue.level, message)
+}

@@ -1,0 +1,301 @@
+//! One run of the client: a manager with one runtime, the loop that drives it, and the person at the
+//! terminal, if there is one.
+
+use std::io::IsTerminal as _;
+
+use super::super::serve::start;
+use super::super::{Exit, Failure, say};
+use super::terminal::Terminal;
+use crate::clock::Now;
+use crate::gate::{Gate, Passage, Policy, ToolCall};
+use crate::ids::{CallId, RuntimeId, TicketId, WireId};
+use crate::io::EventLoop;
+use crate::io::system::OsEntropy;
+use crate::limits::Limits;
+use crate::manager::Prefix;
+use crate::manager::catalog::{PagedList, Tool};
+use crate::manager::diagnostic::ServerDiagnostic;
+use crate::manager::error::UpstreamError;
+use crate::manager::server_config::{ServerConfig, ServerKey};
+use crate::manager::{Manager, ManagerOutput, Options, Settings};
+
+/// Who servers are told we are.
+fn identity() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(r#"{{"name":"drawspan","title":"drawspan","version":"{version}"}}"#)
+}
+
+/// See the module page.
+pub(super) struct Session {
+    events: EventLoop,
+    manager: Manager,
+    terminal: Terminal,
+    gate: Gate,
+    runtime: RuntimeId,
+    /// What has gone wrong beside what was asked for.
+    pub(super) diagnostics: Vec<ServerDiagnostic>,
+    /// Diagnostics are printed as they come.
+    loud: bool,
+    limits: Limits,
+}
+
+impl Session {
+    /// A session with these servers. `loud`: diagnostics go to stderr as they come.
+    pub(super) fn new(
+        servers: Vec<ServerConfig>,
+        limits: &Limits,
+        prefix: Prefix,
+        loud: bool,
+    ) -> Result<Self, Failure> {
+        let mut events = start(EventLoop::new(limits))?;
+        start(events.watch_signals())?;
+        super::super::guard::set_up(&mut events);
+        let now = events.now();
+        let terminal = Terminal::new(
+            std::io::stdin().is_terminal(),
+            std::io::stderr().is_terminal(),
+            limits,
+        );
+        // What cannot be put to anyone is not offered.
+        let capabilities = match terminal.can_ask() {
+            true => r#"{"elicitation":{"form":{}}}"#,
+            false => "{}",
+        };
+        let settings = Settings {
+            identity: identity(),
+            capabilities: capabilities.to_owned(),
+            limits: limits.clone(),
+        };
+        let mut manager = Manager::new(settings, Box::new(OsEntropy::new()), WireId(1));
+        manager.set_servers(now, servers);
+        let runtime = manager.open_runtime(now, prefix).map_err(|limit| {
+            Failure::new(Exit::Limit, format!("too many runtimes, limit {limit}"))
+        })?;
+        Ok(Self {
+            events,
+            manager,
+            terminal,
+            gate: Gate::new(Policy::Open, limits),
+            runtime,
+            diagnostics: Vec::new(),
+            loud,
+            limits: limits.clone(),
+        })
+    }
+
+    pub(super) fn now(&self) -> Now {
+        self.events.now()
+    }
+
+    pub(super) const fn manager(&self) -> &Manager {
+        &self.manager
+    }
+
+    pub(super) const fn runtime(&self) -> RuntimeId {
+        self.runtime
+    }
+
+    /// Connects to every server and waits until each has said what it has, or why not.
+    pub(super) fn connect(&mut self) -> Result<(), Failure> {
+        let now = self.now();
+        self.manager.connect(now, self.runtime);
+        self.terminal.wait_for(now, "connecting");
+        while !self.manager.is_settled(self.runtime) {
+            self.turn()?;
+            while let Some(output) = self.manager.poll_output() {
+                self.hear(output);
+            }
+        }
+        self.terminal.done();
+        Ok(())
+    }
+
+    /// The tools of a server, in its order.
+    pub(super) fn tools_of(&self, key: &ServerKey) -> impl Iterator<Item = &Tool> {
+        let catalog = self.manager.catalog(self.runtime);
+        let tools = catalog.and_then(|catalog| catalog.tools_of(key));
+        tools.into_iter().flatten().map(|(_, tool)| &**tool)
+    }
+
+    /// Says of each schema that cannot be used that it checks nothing.
+    pub(super) fn check_schemas(&mut self) {
+        let catalog = self.manager.catalog(self.runtime);
+        let found = catalog.into_iter().flat_map(|catalog| catalog.tools());
+        let said: Vec<ServerDiagnostic> = found
+            .flat_map(|(_, found)| {
+                let remarks = found.tool.unchecked(&self.limits);
+                remarks.into_iter().map(|remark| remark.of(found.server))
+            })
+            .collect();
+        for diagnostic in said {
+            self.note(diagnostic);
+        }
+    }
+
+    /// Calls a tool by its shown name.
+    pub(super) fn call(&mut self, tool: &str, arguments: String) -> Result<Box<str>, Failure> {
+        let call = ToolCall {
+            id: CallId(1),
+            tool: tool.to_owned(),
+            arguments: arguments.into(),
+            server: "",
+            caller: "drawspan".to_owned(),
+            wants_progress: true,
+        };
+        let options = Options {
+            validate: true,
+            wants_progress: true,
+            ..Options::default()
+        };
+        let (now, runtime) = (self.now(), self.runtime);
+        match self.gate.admit(call) {
+            Passage::Open(call) => {
+                let ticket = self.manager.call(now, runtime, call, options);
+                self.wait(ticket, tool)
+            }
+            Passage::Ask(..) | Passage::Refused(..) => {
+                Err(Failure::new(Exit::Failed, "the call was refused"))
+            }
+        }
+    }
+
+    /// A request of a server, and its answer.
+    pub(super) fn request(
+        &mut self,
+        key: &ServerKey,
+        method: &str,
+        params: Option<&str>,
+    ) -> Result<Box<str>, Failure> {
+        let options = Options {
+            wants_progress: true,
+            ..Options::default()
+        };
+        let (now, runtime) = (self.now(), self.runtime);
+        let ticket = self
+            .manager
+            .request(now, runtime, key, (method, params), options);
+        self.wait(ticket, method)
+    }
+
+    /// All entries of a list of a server, as one raw array.
+    pub(super) fn list(&mut self, key: &ServerKey, list: PagedList) -> Result<Box<str>, Failure> {
+        let (now, runtime) = (self.now(), self.runtime);
+        let ticket = self.manager.list(now, runtime, key, list);
+        self.wait(ticket, "the list")
+    }
+
+    /// Ends all servers and waits until nothing of them is left. What was printed is out by then.
+    pub(super) fn end(mut self) {
+        let now = self.now();
+        self.manager.close(now);
+        while !self.manager.is_gone() {
+            if self
+                .events
+                .turn(&mut [&mut self.manager, &mut self.terminal])
+                .is_err()
+            {
+                break;
+            }
+        }
+    }
+
+    fn wait(&mut self, ticket: TicketId, what: &str) -> Result<Box<str>, Failure> {
+        let now = self.now();
+        self.terminal.wait_for(now, what);
+        loop {
+            while let Some(output) = self.manager.poll_output() {
+                if let ManagerOutput::Answer {
+                    ticket: of,
+                    outcome,
+                } = output
+                {
+                    if of == ticket {
+                        self.terminal.done();
+                        return outcome.map_err(|error| Failure::upstream(*error));
+                    }
+                } else {
+                    self.hear(output);
+                }
+            }
+            self.turn()?;
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), Failure> {
+        start(
+            self.events
+                .turn(&mut [&mut self.manager, &mut self.terminal]),
+        )?;
+        if self.events.take_signal().is_some() {
+            return Err(Failure::new(Exit::Failed, "interrupted"));
+        }
+        while let Some((question, answer)) = self.terminal.poll_answer() {
+            let now = self.now();
+            self.manager.answer(now, question, Ok(&answer));
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, output: ManagerOutput) {
+        match output {
+            ManagerOutput::Diagnostic { diagnostic, .. } => {
+                self.note(diagnostic);
+            }
+            ManagerOutput::Progress { params, .. } => self.terminal.progress(&params),
+            ManagerOutput::Question {
+                id,
+                server,
+                method,
+                params,
+                ..
+            } => self
+                .terminal
+                .ask(id, server.as_str(), &method, params.as_deref()),
+            ManagerOutput::QuestionGone(id) => self.terminal.forget(id),
+            ManagerOutput::Notification {
+                server,
+                method,
+                params,
+                ..
+            } => log::info!(
+                "server {}: {method} {}",
+                server.as_str(),
+                params.as_deref().unwrap_or_default()
+            ),
+            ManagerOutput::Answer { .. }
+            | ManagerOutput::CatalogChanged(_)
+            | ManagerOutput::ListChanged { .. }
+            | ManagerOutput::StateChanged { .. } => {}
+        }
+    }
+
+    /// Keeps a diagnostic, and says it where that is wanted. What comes again and again, as noise does, is one
+    /// with a count.
+    fn note(&mut self, diagnostic: ServerDiagnostic) {
+        let same = |old: &&mut ServerDiagnostic| {
+            old.count.is_some()
+                && old.code == diagnostic.code
+                && old.server == diagnostic.server
+                && old.tool == diagnostic.tool
+        };
+        if let Some(old) = self.diagnostics.iter_mut().find(same) {
+            old.count = old
+                .count
+                .map(|count| count.saturating_add(diagnostic.count.unwrap_or(1)));
+            return;
+        }
+        if self.loud {
+            say(&format!(
+                "{}: {}",
+                diagnostic.level.as_str(),
+                diagnostic.message
+            ));
+        }
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// Why a server that was connected to cannot be used.
+    pub(super) fn failure_of(&self, key: &ServerKey) -> Option<UpstreamError> {
+        self.manager.state(self.runtime, key).1.cloned()
+    }
+}
