@@ -18,7 +18,7 @@ use drawspan::io::EventLoop;
 use drawspan::io::system::OsEntropy;
 use drawspan::limits::Limits;
 use drawspan::link::http_rules::AccessRules;
-use drawspan::local::{LocalReply, Registry, Tool};
+use drawspan::local::{Registry, Tool};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let listen = address(std::env::args().skip(1))?;
@@ -86,12 +86,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn registry() -> Result<Registry, Box<dyn Error>> {
     let mut registry = Registry::new();
     let schema = r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#;
-    let echo = Tool::new("echo", "Answers with its text.", schema).answered_by(|request| {
-        match request.kind.argument_text("text") {
-            Some(text) => LocalReply::text(&text),
-            None => LocalReply::failed("text is missing"),
-        }
-    });
+    let echo =
+        Tool::new("echo", "Answers with its text.", schema).answered_in_place(|call, answer| {
+            match call.argument_text("text") {
+                Some(text) => answer.same_text(text),
+                None => {
+                    answer.text("text is missing");
+                    answer.failed();
+                }
+            }
+        });
     registry.add_tool(echo)?;
     Ok(registry)
 }

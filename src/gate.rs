@@ -28,6 +28,7 @@ use serde_json::value::RawValue;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::codec::object::from_object;
+use crate::codec::shared_text::SharedText;
 use crate::ids::CallId;
 use crate::limits::Limits;
 use crate::secret::Quoted;
@@ -38,13 +39,13 @@ pub struct ToolCall {
     /// Its number in the ledger.
     pub id: CallId,
     /// The exposed name of the tool.
-    pub tool: String,
+    pub tool: SharedText,
     /// The arguments: a raw JSON object, `{}` when the client sent none.
-    pub arguments: Box<str>,
+    pub arguments: SharedText,
     /// The server the tool belongs to, for hooks and logs.
     pub server: &'static str,
     /// Who calls: the name the client gave itself, for hooks and logs.
-    pub caller: String,
+    pub caller: SharedText,
     /// Whether the client asked for progress notifications.
     pub wants_progress: bool,
 }
@@ -201,14 +202,14 @@ impl Gate {
         Some(match verdict {
             Verdict::Allow { arguments } => {
                 if let Some(arguments) = arguments {
-                    waiting.call.arguments = arguments;
+                    waiting.call.arguments = arguments.into();
                 }
                 Passage::Open(GatedCall(waiting.call))
             }
             Verdict::Deny { reason } => Passage::Refused(call, reason),
             Verdict::Hold(hold) => {
                 if let Some(arguments) = hold.arguments {
-                    waiting.call.arguments = arguments;
+                    waiting.call.arguments = arguments.into();
                 }
                 let timeout = hold.timeout.unwrap_or(self.hold_timeout);
                 let question = Question::Person {
@@ -379,10 +380,10 @@ mod tests {
     fn call(id: u64) -> ToolCall {
         ToolCall {
             id: CallId(id),
-            tool: "messages_send".to_owned(),
+            tool: "messages_send".into(),
             arguments: r#"{"text":"hi"}"#.into(),
             server: "openclaw",
-            caller: "tester".to_owned(),
+            caller: "tester".into(),
             wants_progress: false,
         }
     }

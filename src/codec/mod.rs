@@ -10,6 +10,7 @@ pub mod lines;
 pub mod object;
 pub mod outbuf;
 pub mod scan;
+pub mod shared_text;
 pub mod sse;
 pub mod uri;
 pub mod websocket;

@@ -105,6 +105,8 @@ pub struct Envelope<'a> {
     pub name: Option<Text<'a>>,
     /// `params.uri`, when it is a string.
     pub uri: Option<Text<'a>>,
+    /// The raw `params.arguments`, of whatever kind.
+    pub arguments: Option<&'a str>,
     /// The raw `params._meta`, of whatever kind.
     pub meta: Option<&'a str>,
     /// The raw result, of whatever kind.
@@ -123,6 +125,7 @@ impl Envelope<'_> {
         params: None,
         name: None,
         uri: None,
+        arguments: None,
         meta: None,
         result: None,
         error: None,

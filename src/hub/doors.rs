@@ -78,6 +78,12 @@ impl Hub {
         self.http.with_peer(now, id, None, speak)
     }
 
+    /// What is known of one client.
+    pub(super) fn peer(&self, id: PeerId) -> Option<&ServerPeer> {
+        let of_lines = self.lines.get(&id).map(|client| &client.peer);
+        of_lines.or_else(|| self.http.peer(id))
+    }
+
     /// Speaks to the client of a call about its request.
     pub(super) fn of_call(
         &mut self,

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::ledger::Place;
 use super::{Hub, HubEvent};
 use crate::clock::Now;
+use crate::codec::shared_text::SharedText;
 use crate::gate::GatedCall;
 use crate::ids::{CallId, PeerId};
-use crate::link::http_rules::{ParamHeader, param_headers};
+use crate::link::http_rules::{ParamHeader, Principal, param_headers};
 use crate::local::{CallFacts, Local, LocalAnswer, LocalOutput, LocalReply, Registry};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::revision::Revision;
@@ -41,10 +42,16 @@ pub(super) struct LocalSide {
 pub(super) struct Facts {
     pub(super) client: PeerId,
     pub(super) revision: Revision,
-    pub(super) principal: String,
-    pub(super) client_capabilities: Box<str>,
+    /// Of a client over HTTP.
+    pub(super) principal: Option<Principal>,
+    pub(super) client_capabilities: SharedText,
     pub(super) wants_progress: bool,
-    pub(super) params: Option<Box<str>>,
+    pub(super) params: Option<SharedText>,
+}
+
+/// A client on a line has no name but itself.
+fn name_of(principal: Option<&Principal>) -> &str {
+    principal.map_or("", Principal::as_str)
 }
 
 impl Facts {
@@ -52,7 +59,7 @@ impl Facts {
         CallFacts {
             client: self.client,
             revision: self.revision,
-            principal: &self.principal,
+            principal: name_of(self.principal.as_ref()),
             client_capabilities: &self.client_capabilities,
             wants_progress: self.wants_progress,
             params: self.params.as_deref(),
@@ -244,7 +251,12 @@ impl Hub {
                     }
                 }
             }
-            LocalOutput::Answer { call, answer } => self.answer_local(now, call, &answer),
+            LocalOutput::Answer { call, answer } => {
+                self.answer_local(now, call, &answer);
+                if let Some(local) = &mut self.local {
+                    local.desk.recycle(answer);
+                }
+            }
             LocalOutput::Progress {
                 call,
                 progress,
@@ -306,6 +318,7 @@ impl Hub {
     ) {
         let Some(local) = &self.local else { return };
         let principal = self.http.principal_of(peer);
+        let principal = name_of(principal.as_ref());
         let granted = local
             .desk
             .grant_tasks(tasks, principal, client_capabilities);
@@ -348,7 +361,8 @@ impl Hub {
         let Some(local) = self.local.as_ref().filter(|_| !backed_up) else {
             return;
         };
-        if let Some(state) = local.desk.task(task, self.http.principal_of(peer)) {
+        let principal = self.http.principal_of(peer);
+        if let Some(state) = local.desk.task(task, name_of(principal.as_ref())) {
             self.with_peer(now, peer, |peer, sink| peer.task_changed(key, &state, sink));
         }
     }

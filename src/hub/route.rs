@@ -5,13 +5,13 @@ use super::local_side::Facts;
 use super::{Hub, HubEvent, LIMITS_METHOD, Owner};
 use crate::bridge::{Bridge, BridgeOutput};
 use crate::clock::Now;
+use crate::codec::shared_text::SharedText;
 use crate::gate::{Passage, Question, ToolCall};
 use crate::ids::{CallId, PeerId};
 use crate::link::command::CommandRun;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{CallParams, ToolResult};
-use crate::protocol::revision::Revision;
-use crate::protocol::server::{Answer, RequestKey, ServerEvent, ServerRequest};
+use crate::protocol::server::{Answer, RequestKey, ServerEvent, ServerPeer, ServerRequest};
 use crate::secret::Quoted;
 
 impl Hub {
@@ -44,87 +44,45 @@ impl Hub {
     }
 
     fn route_request(&mut self, now: Now, peer: PeerId, request: ServerRequest) {
-        let ServerRequest {
-            key,
-            method,
-            params,
-            revision,
-            wants_progress,
-            client_capabilities,
-        } = request;
-        match &*method {
+        match &*request.method {
             "tools/list" if self.gateway.is_some() => {
                 let tools = std::mem::take(&mut self.tools);
-                self.respond(now, peer, key, Answer::List(&tools));
+                self.respond(now, peer, request.key, Answer::List(&tools));
                 self.tools = tools;
             }
             LIMITS_METHOD if self.may_see_limits(peer) => {
                 let document = self.limits_document();
-                self.respond(now, peer, key, Answer::Result(&document));
+                self.respond(now, peer, request.key, Answer::Result(&document));
             }
-            "tools/call" => match CallParams::read(params.as_deref()) {
-                Ok(CallParams { name, arguments }) => {
-                    let call = ToolCall {
-                        id: CallId::default(),
-                        tool: name.into_owned(),
-                        arguments: arguments.unwrap_or("{}").into(),
-                        server: "",
-                        caller: String::new(),
-                        wants_progress,
-                    };
-                    let facts = self.facts(
-                        now,
-                        peer,
-                        revision,
-                        wants_progress,
-                        client_capabilities,
-                        params,
-                    );
+            "tools/call" => match tool_call(&request) {
+                Ok(call) => {
+                    let key = request.key;
+                    let facts = self.facts(peer, request);
                     self.route_call(now, peer, key, call, facts);
                 }
-                Err(error) => self.respond(now, peer, key, Answer::Error(&error)),
+                Err(error) => self.respond(now, peer, request.key, Answer::Error(&error)),
             },
-            method => {
-                let facts = self.facts(
-                    now,
-                    peer,
-                    revision,
-                    wants_progress,
-                    client_capabilities,
-                    params,
-                );
-                self.route_query(now, peer, key, method, facts);
+            _ => {
+                let (key, method) = (request.key, request.method.clone());
+                let facts = self.facts(peer, request);
+                self.route_query(now, peer, key, &method, facts);
             }
         }
     }
 
     /// What is known of a request beside its method.
-    fn facts(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        revision: Revision,
-        wants_progress: bool,
-        client_capabilities: Option<Box<str>>,
-        params: Option<Box<str>>,
-    ) -> Facts {
-        let client_capabilities = match client_capabilities {
-            Some(capabilities) => capabilities,
-            None => self
-                .with_peer(now, peer, |peer, _| {
-                    peer.client_capabilities().map(Box::from)
-                })
-                .flatten()
-                .unwrap_or_else(|| "{}".into()),
-        };
-        let principal = self.http.principal_of(peer).to_owned();
+    fn facts(&mut self, peer: PeerId, request: ServerRequest) -> Facts {
+        let of_session = || self.peer(peer)?.client_capabilities().cloned();
         Facts {
             client: peer,
-            revision,
-            principal,
-            client_capabilities,
-            wants_progress,
-            params,
+            revision: request.revision,
+            client_capabilities: request
+                .client_capabilities
+                .or_else(of_session)
+                .unwrap_or(SharedText::fixed("{}")),
+            principal: self.http.principal_of(peer),
+            wants_progress: request.wants_progress,
+            params: request.params,
         }
     }
 
@@ -156,9 +114,8 @@ impl Hub {
         }
         call.id = self.ledger.open(peer, key);
         call.server = if ours { "openclaw" } else { "local" };
-        call.caller = self
-            .with_peer(now, peer, |peer, _| peer.client_name().to_owned())
-            .unwrap_or_default();
+        let caller = self.peer(peer).map(ServerPeer::client_name);
+        call.caller = caller.cloned().unwrap_or_default();
         if let (false, Some(local)) = (ours, &mut self.local) {
             local.remember(call.id, facts);
         }
@@ -276,4 +233,25 @@ impl Hub {
             self.respond(now, entry.peer, entry.key, Answer::Result(result.as_json()));
         }
     }
+}
+
+/// The call that a request asks for.
+fn tool_call(request: &ServerRequest) -> Result<ToolCall, RpcError> {
+    let (tool, arguments) = match (&request.name, &request.arguments) {
+        (Some(name), None) => (name.clone(), SharedText::fixed("{}")),
+        (Some(name), Some(object)) if object.starts_with('{') => (name.clone(), object.clone()),
+        // Refused, in most cases; this says why.
+        _ => {
+            let CallParams { name, arguments } = CallParams::read(request.params.as_deref())?;
+            (name.as_ref().into(), arguments.unwrap_or("{}").into())
+        }
+    };
+    Ok(ToolCall {
+        id: CallId::default(),
+        tool,
+        arguments,
+        server: "",
+        caller: SharedText::default(),
+        wants_progress: request.wants_progress,
+    })
 }

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 
 use crate::codec::lines::{LineDecoder, LineEvent};
 use crate::codec::outbuf::OutBuf;
+use crate::codec::shared_text::{SharedText, TextPool};
 use crate::ids::WireId;
 use crate::limits::Limits;
 use crate::link::{IoRequest, OpenSpec};
@@ -157,6 +158,8 @@ struct LineSink {
     out: OutBuf,
     start: usize,
     dirty: bool,
+    /// For what is kept of messages.
+    texts: TextPool,
 }
 
 impl MessageSink for LineSink {
@@ -174,6 +177,10 @@ impl MessageSink for LineSink {
     fn rollback(&mut self) {
         let start = self.start;
         self.out.tail().truncate(start);
+    }
+
+    fn keep(&mut self, text: &str) -> SharedText {
+        self.texts.copy(text)
     }
 }
 

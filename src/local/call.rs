@@ -256,7 +256,7 @@ impl LocalReply {
 
 impl From<ToolResult> for LocalReply {
     fn from(result: ToolResult) -> Self {
-        Self::Result(result.as_json().to_owned())
+        Self::Result(result.into_json())
     }
 }
 

@@ -28,6 +28,7 @@
 mod call;
 mod content;
 mod feature;
+mod in_place;
 mod iso_time;
 mod offer;
 mod registry;
@@ -49,6 +50,7 @@ pub use self::call::{
 };
 pub use self::content::{Content, ResourceContents, Role};
 pub use self::feature::{Feature, TASKS_EXTENSION, declares};
+pub use self::in_place::{InPlaceCall, TextAnswer};
 pub use self::offer::{
     OfPrompt, OfResource, OfTemplate, OfTool, Offer, Prompt, RegistryError, Resource, TaskSupport,
     Template, Tool,
@@ -70,6 +72,9 @@ use crate::protocol::message::{CallParams, LogLevel, member, string_member};
 use crate::protocol::revision::Revision;
 use crate::protocol::server::List;
 use crate::secret::Quoted;
+
+/// Capacity that the buffer for answers in place may keep.
+const SPARE_BYTES: usize = 512 * 1024;
 
 /// Where the answer to a call is.
 #[derive(Debug)]
@@ -125,6 +130,8 @@ pub struct Local {
     open: BTreeMap<CallId, Open>,
     tasks: Tasks,
     outputs: VecDeque<LocalOutput>,
+    /// For the next answer in place.
+    spare: String,
 }
 
 impl Local {
@@ -140,6 +147,7 @@ impl Local {
             open: BTreeMap::new(),
             tasks: Tasks::new(limits.clone()),
             outputs: VecDeque::new(),
+            spare: String::new(),
         }
     }
 
@@ -193,6 +201,22 @@ impl Local {
 
     /// A tool call has passed the gate. It gets exactly one [`LocalOutput::Answer`], unless it is cancelled.
     pub fn call(&mut self, now: Now, call: &GatedCall, facts: CallFacts<'_>) {
+        if let Some(in_place) = self
+            .registry
+            .tools
+            .find_mut(call.tool())
+            .and_then(|tool| tool.kind.in_place.as_mut())
+        {
+            let mut result = std::mem::take(&mut self.spare);
+            let (arguments, revision) = (call.arguments(), facts.revision);
+            let in_place_call = InPlaceCall {
+                arguments,
+                revision,
+            };
+            in_place.answer(in_place_call, &mut result);
+            let (call, answer) = (call.id(), LocalAnswer::Result(result));
+            return self.outputs.push_back(LocalOutput::Answer { call, answer });
+        }
         let Some((name, tool)) = self.registry.tools.find(call.tool()) else {
             let error = format!("Unknown tool: {}", Quoted(call.tool()));
             return self.refuse(call.id(), RpcError::new(ErrorCode::InvalidParams, error));
@@ -564,6 +588,15 @@ impl Local {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Deadline> {
         self.tasks.next_deadline()
+    }
+
+    /// Gives back an answer that has left, so that the next one needs no allocation.
+    pub fn recycle(&mut self, answer: LocalAnswer) {
+        if let LocalAnswer::Result(text) = answer {
+            if text.capacity() > self.spare.capacity() && text.capacity() <= SPARE_BYTES {
+                self.spare = text;
+            }
+        }
     }
 
     /// The next thing to do.

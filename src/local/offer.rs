@@ -7,6 +7,7 @@ use crate::codec::json_text::write_string;
 use crate::codec::scan::{Text, validate};
 use crate::limits::Limits;
 use crate::local::call::{LocalReply, LocalRequest};
+use crate::local::in_place::{InPlace, InPlaceCall, TextAnswer};
 use crate::local::shelf::Entry;
 use crate::protocol::message::member;
 use crate::secret::Quoted;
@@ -123,6 +124,7 @@ pub struct Offer<K> {
 #[derive(Debug)]
 pub struct OfTool {
     pub(super) tasks: TaskSupport,
+    pub(super) in_place: Option<InPlace>,
 }
 
 /// What only resources have.
@@ -242,8 +244,11 @@ impl Tool {
     /// A tool; `input_schema` is a raw object schema of arguments. It is not checked against: that is the
     /// tool's business.
     pub fn new(name: &str, description: &str, input_schema: &str) -> Self {
-        let tasks = TaskSupport::Never;
-        let mut tool = Self::begin("name", name, OfTool { tasks })
+        let kind = OfTool {
+            tasks: TaskSupport::Never,
+            in_place: None,
+        };
+        let mut tool = Self::begin("name", name, kind)
             .text("description", description)
             .raw("inputSchema", input_schema, '{');
         let kind = member(input_schema, "type").and_then(Text::of_value);
@@ -256,6 +261,16 @@ impl Tool {
     /// The schema of `structuredContent`: a raw object.
     pub fn output_schema(self, schema: &str) -> Self {
         self.raw("outputSchema", schema, '{')
+    }
+
+    /// Has a closure write the answer of every call where it leaves from, see [`InPlaceCall`]. It goes before
+    /// [`answered_by`](Self::answered_by), and what a client brings back of an earlier round is not read.
+    pub fn answered_in_place(
+        mut self,
+        answer: impl FnMut(InPlaceCall<'_>, &mut TextAnswer<'_>) + 'static,
+    ) -> Self {
+        self.kind.in_place = Some(InPlace::new(answer));
+        self
     }
 
     /// Whether a call may go on as a task.

@@ -62,10 +62,10 @@ fn call_with(desk: &mut Local, id: u64, tool: &str, hooked: Option<&str>, facts:
     let arguments = params.and_then(|params| params.arguments).unwrap_or("{}");
     let _ = gate.admit(ToolCall {
         id: CallId(id),
-        tool: tool.to_owned(),
+        tool: tool.into(),
         arguments: arguments.into(),
         server: "t",
-        caller: String::new(),
+        caller: "".into(),
         wants_progress: facts.wants_progress,
     });
     let verdict = Verdict::Allow {

@@ -45,6 +45,12 @@ impl ToolResult {
 
     /// The raw JSON object.
     #[must_use]
+    pub fn into_json(self) -> String {
+        self.0
+    }
+
+    /// The raw JSON object.
+    #[must_use]
     pub fn as_json(&self) -> &str {
         &self.0
     }

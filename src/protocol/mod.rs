@@ -8,6 +8,7 @@ pub mod revision;
 pub mod schema;
 pub mod server;
 
+use crate::codec::shared_text::SharedText;
 use crate::protocol::error::ErrorCode;
 use crate::protocol::server::RequestKey;
 
@@ -37,5 +38,10 @@ pub trait MessageSink {
     /// The message that begins next is an error of this kind; HTTP has statuses for some.
     fn note_error(&mut self, code: ErrorCode) {
         let _ = code;
+    }
+    /// Copies a text of the message that is being handled, for those who serve it later. A link that has
+    /// a pool of buffers makes the copy there.
+    fn keep(&mut self, text: &str) -> SharedText {
+        text.into()
     }
 }

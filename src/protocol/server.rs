@@ -42,6 +42,7 @@ use crate::codec::jsonrpc::{self, Message, Outcome, Reason, RequestId};
 use crate::codec::scan::{
     Envelope, IdField, ScanError, ScanLimits, Scanned, Text, readable_id, scan,
 };
+use crate::codec::shared_text::SharedText;
 use crate::limits::Limits;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{LogLevel, RequestMeta, member, string_member};
@@ -166,14 +167,18 @@ pub struct ServerRequest {
     /// Its method.
     pub method: Cow<'static, str>,
     /// Its `params`, a raw JSON object.
-    pub params: Option<Box<str>>,
+    pub params: Option<SharedText>,
+    /// `params.name`, decoded, when it is a string.
+    pub name: Option<SharedText>,
+    /// The raw `params.arguments`, of whatever kind.
+    pub arguments: Option<SharedText>,
     /// The revision whose rules apply.
     pub revision: Revision,
     /// Whether [`ServerPeer::progress`] will reach the client.
     pub wants_progress: bool,
     /// `clientCapabilities` of a modern request, a raw object; of a session see
     /// [`ServerPeer::client_capabilities`].
-    pub client_capabilities: Option<Box<str>>,
+    pub client_capabilities: Option<SharedText>,
 }
 
 /// An answer to a request.
@@ -239,6 +244,8 @@ struct Facts<'a> {
     id: &'a str,
     method: Text<'a>,
     params: Option<&'a str>,
+    name: Option<Text<'a>>,
+    arguments: Option<&'a str>,
     meta: RequestMeta<'a>,
     batch: Option<u32>,
 }
@@ -250,8 +257,8 @@ pub struct ServerPeer {
     scan_limits: ScanLimits,
     negotiated: Option<Revision>,
     initialized: bool,
-    client: String,
-    client_capabilities: Option<Box<str>>,
+    client: SharedText,
+    client_capabilities: Option<SharedText>,
     log_level: Option<LogLevel>,
     /// Resources a legacy client has subscribed to.
     resources: BTreeSet<String>,
@@ -275,7 +282,7 @@ impl ServerPeer {
             config,
             negotiated: None,
             initialized: false,
-            client: String::new(),
+            client: SharedText::default(),
             client_capabilities: None,
             log_level: None,
             resources: BTreeSet::new(),
@@ -328,7 +335,7 @@ impl ServerPeer {
 
     /// The name the client gave itself; empty before it did.
     #[must_use]
-    pub fn client_name(&self) -> &str {
+    pub const fn client_name(&self) -> &SharedText {
         &self.client
     }
 
@@ -340,8 +347,8 @@ impl ServerPeer {
 
     /// `capabilities` of the handshake, a raw object.
     #[must_use]
-    pub fn client_capabilities(&self) -> Option<&str> {
-        self.client_capabilities.as_deref()
+    pub const fn client_capabilities(&self) -> Option<&SharedText> {
+        self.client_capabilities.as_ref()
     }
 
     /// The next thing to act on. Drained to `None` after each call that takes a message.
@@ -420,13 +427,14 @@ impl ServerPeer {
                 envelope,
             }) => {
                 let meta = RequestMeta::read(envelope.meta);
-                let params = envelope.params;
                 self.handle_request(
                     Facts {
                         scope,
                         id,
                         method,
-                        params,
+                        params: envelope.params,
+                        name: envelope.name,
+                        arguments: envelope.arguments,
                         meta,
                         batch,
                     },
@@ -477,7 +485,7 @@ impl ServerPeer {
         let modern =
             meta.is_modern() || method.is("server/discover") || method.is("subscriptions/listen");
         let outcome = match (modern, batch) {
-            (false, _) => self.legacy_request(facts),
+            (false, _) => self.legacy_request(facts, sink),
             (true, None) => self.modern_request(facts, sink),
             (true, Some(_)) => Err(RpcError::new(
                 ErrorCode::InvalidRequest,
@@ -494,7 +502,11 @@ impl ServerPeer {
         }
     }
 
-    fn legacy_request(&mut self, facts: Facts<'_>) -> Result<Served, RpcError> {
+    fn legacy_request(
+        &mut self,
+        facts: Facts<'_>,
+        sink: &mut dyn MessageSink,
+    ) -> Result<Served, RpcError> {
         const EMPTY: Served = Served::Now(Cow::Borrowed("{}"));
         let method = facts.method;
         if method.is("initialize") {
@@ -525,7 +537,7 @@ impl ServerPeer {
             return Ok(EMPTY);
         }
         let revision = self.negotiated.unwrap_or(Revision::V2025_11_25);
-        self.forward(facts, revision, None)
+        self.forward(facts, revision, None, sink)
     }
 
     fn subscribe(&mut self, params: Option<&str>) -> Result<(), RpcError> {
@@ -553,11 +565,11 @@ impl ServerPeer {
             let value = params.and_then(|params| member(params, name));
             value.filter(|raw| raw.starts_with('{'))
         };
-        self.client_capabilities = object("capabilities").map(Box::from);
+        self.client_capabilities = object("capabilities").map(SharedText::from);
         self.client = object("clientInfo")
             .and_then(|info| member(info, "name"))
             .and_then(Text::of_value)
-            .map(|name| Quoted(&name.decode()).to_string())
+            .map(|name| Quoted(&name.decode()).to_string().into())
             .unwrap_or_default();
         let mut result = format!(
             r#"{{"protocolVersion":"{revision}","capabilities":{},"serverInfo":{}"#,
@@ -576,6 +588,7 @@ impl ServerPeer {
         facts: Facts<'_>,
         revision: Revision,
         log_level: Option<LogLevel>,
+        sink: &mut dyn MessageSink,
     ) -> Result<Served, RpcError> {
         let limit = self.config.limits.requests_open_max;
         let of_scope = |open: &&Open| open.listening.is_none() && open.scope == facts.scope;
@@ -586,13 +599,21 @@ impl ServerPeer {
             ));
         }
         let key = self.remember(facts, revision, log_level, None);
+        // The one copy; everything else is a part of it.
+        let params = facts.params.map(|params| sink.keep(params));
+        let part = |text: &str| match (&params, facts.params) {
+            (Some(copy), Some(original)) => copy.part(original, text),
+            _ => text.into(),
+        };
         self.events.push_back(ServerEvent::Request(ServerRequest {
             key,
             method: method_name(facts.method),
-            params: facts.params.map(Box::from),
+            name: facts.name.map(|name| part(&name.decode())),
+            arguments: facts.arguments.map(part),
             revision,
             wants_progress: facts.meta.progress_token.is_some(),
-            client_capabilities: facts.meta.client_capabilities.map(Box::from),
+            client_capabilities: facts.meta.client_capabilities.map(part),
+            params,
         }));
         Ok(Served::Later)
     }

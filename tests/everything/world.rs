@@ -229,7 +229,7 @@ impl World {
         let call = self.last_call.next();
         self.last_call = call;
         self.calls.insert(call, request.key);
-        let of_session = self.peer.client_capabilities().unwrap_or("{}");
+        let of_session = self.peer.client_capabilities().map_or("{}", |own| own);
         let facts = CallFacts {
             client: PeerId(0),
             revision: request.revision,
@@ -244,10 +244,10 @@ impl World {
         let params = CallParams::read(facts.params).expect("good parameters");
         let passage = self.gate.admit(ToolCall {
             id: call,
-            tool: params.name.into_owned(),
+            tool: params.name.as_ref().into(),
             arguments: params.arguments.unwrap_or("{}").into(),
             server: "everything",
-            caller: String::new(),
+            caller: "".into(),
             wants_progress: request.wants_progress,
         });
         let Passage::Open(gated) = passage else {

@@ -111,10 +111,10 @@ impl Rig {
     fn call_as(&mut self, id: CallId, tool: &str, arguments: &str, progress: bool) {
         let passage = Gate::new(Policy::Open, &Limits::DEFAULT).admit(ToolCall {
             id,
-            tool: tool.to_owned(),
+            tool: tool.into(),
             arguments: arguments.into(),
             server: "openclaw",
-            caller: "test".to_owned(),
+            caller: "test".into(),
             wants_progress: progress,
         });
         let Passage::Open(call) = passage else {

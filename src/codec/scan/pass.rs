@@ -17,6 +17,7 @@ enum Known {
     Error,
     Name,
     Uri,
+    Arguments,
     Meta,
     Other,
 }
@@ -37,6 +38,7 @@ fn in_params(name: &str) -> Known {
     match name {
         "name" => Known::Name,
         "uri" => Known::Uri,
+        "arguments" => Known::Arguments,
         "_meta" => Known::Meta,
         _ => Known::Other,
     }
@@ -156,7 +158,9 @@ impl<'a, 'l> Pass<'a, 'l> {
                     self.reader.value()?;
                     envelope.error = Some(self.since(from));
                 }
-                Known::Name | Known::Uri | Known::Meta | Known::Other => self.reader.value()?,
+                Known::Name | Known::Uri | Known::Arguments | Known::Meta | Known::Other => {
+                    self.reader.value()?;
+                }
             }
         }
         envelope.raw = self.since(start);
@@ -172,6 +176,10 @@ impl<'a, 'l> Pass<'a, 'l> {
             match known {
                 Known::Name => envelope.name = self.text_value()?,
                 Known::Uri => envelope.uri = self.text_value()?,
+                Known::Arguments => {
+                    self.reader.value()?;
+                    envelope.arguments = Some(self.since(from));
+                }
                 Known::Meta => {
                     if self.reader.peek() == Some(b'{') {
                         self.meta()?;

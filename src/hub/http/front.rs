@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::awaited::Awaited;
 use super::due::DueQueue;
 use super::refusals;
 use super::sessions::{Carrier, EventId, McpSessionId, Parting, Sessions, StreamId};
 use super::sink::HttpSink;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
+use crate::codec::shared_text::TextPool;
 use crate::ids::{PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::http_rules::{
@@ -94,7 +96,7 @@ pub(super) struct Exchange {
     /// The peer that serves it, once that is known.
     pub(super) peer: Option<PeerId>,
     /// Requests of it that wait for an answer.
-    pub(super) open: BTreeSet<RequestKey>,
+    pub(super) open: Awaited,
     /// Its stream in the session, where its events can be resumed.
     pub(super) stream: Option<StreamId>,
     /// The stream has begun.
@@ -108,17 +110,18 @@ pub(super) struct Exchange {
 /// A peer that speaks HTTP.
 #[derive(Debug)]
 pub(super) struct HttpPeer {
-    pub(super) peer: ServerPeer,
+    /// Away while it speaks, for its sink is the rest of the front.
+    pub(super) peer: Option<Box<ServerPeer>>,
     pub(super) kind: PeerKind,
     pub(super) principal: Principal,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerKind {
     /// Serves every stateless exchange of one principal.
     Stateless,
     /// A session of Streamable HTTP.
-    Session(McpSessionId),
+    Session,
     /// A session of the 2024-11-05 pair: everything leaves on this one stream.
     Legacy(ExchangeRef),
 }
@@ -159,6 +162,8 @@ pub(in crate::hub) struct HttpFront {
     keepalives: DueQueue,
     /// Where messages go that nobody gets, or that are copied first.
     pub(super) scratch: Vec<u8>,
+    /// For what is kept of messages.
+    pub(super) texts: TextPool,
 }
 
 impl ExchangeRef {
@@ -199,6 +204,7 @@ impl HttpFront {
             starts: DueQueue::default(),
             keepalives: DueQueue::default(),
             scratch: Vec::new(),
+            texts: TextPool::new(),
         }
     }
 
@@ -287,7 +293,7 @@ impl HttpFront {
     }
 
     pub(in crate::hub) fn peers(&self) -> impl Iterator<Item = &ServerPeer> {
-        self.peers.values().map(|http| &http.peer)
+        self.peers.values().filter_map(|http| http.peer.as_deref())
     }
 
     pub(in crate::hub) fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
@@ -394,34 +400,28 @@ impl HttpFront {
         reply: Option<ExchangeRef>,
         speak: impl FnOnce(&mut ServerPeer, &mut dyn MessageSink) -> R,
     ) -> Option<R> {
-        // The peer is taken out, for its sink is the rest of the front.
-        let HttpPeer {
-            mut peer,
-            kind,
-            principal,
-        } = self.peers.remove(&id)?;
-        let mut sink = HttpSink::new(self, now, id, &kind, reply);
+        let http = self.peers.get_mut(&id)?;
+        let kind = http.kind;
+        let mut peer = http.peer.take()?;
+        let mut sink = HttpSink::new(self, now, id, kind, reply);
         let spoken = speak(&mut peer, &mut sink);
-        self.peers.insert(
-            id,
-            HttpPeer {
-                peer,
-                kind,
-                principal,
-            },
-        );
+        if let Some(http) = self.peers.get_mut(&id) {
+            http.peer = Some(peer);
+        }
         Some(spoken)
     }
 
     pub(in crate::hub) fn peer_mut(&mut self, id: PeerId) -> Option<&mut ServerPeer> {
-        self.peers.get_mut(&id).map(|http| &mut http.peer)
+        self.peers.get_mut(&id)?.peer.as_deref_mut()
     }
 
-    /// Whose requests a peer serves; a client on a line has no name but itself.
-    pub(in crate::hub) fn principal_of(&self, id: PeerId) -> &str {
-        self.peers
-            .get(&id)
-            .map_or("", |http| http.principal.as_str())
+    pub(in crate::hub) fn peer(&self, id: PeerId) -> Option<&ServerPeer> {
+        self.peers.get(&id)?.peer.as_deref()
+    }
+
+    /// Whose requests a peer serves, if it speaks HTTP.
+    pub(in crate::hub) fn principal_of(&self, id: PeerId) -> Option<Principal> {
+        self.peers.get(&id).map(|http| http.principal)
     }
 
     /// Whether so much waits for the client of a request that nothing is added that it did not ask for.
@@ -599,9 +599,13 @@ impl HttpFront {
             Ok(principal) => principal,
             Err(refusal) => return self.refuse(now, exchange, &refusal),
         };
-        let path = head.target().split('?').next().unwrap_or("").to_owned();
+        let path = head.target().split('?').next().unwrap_or("");
+        if (path, head.method()) == ("/mcp", "POST") {
+            let outcome = self.expect_post(now, exchange, head, principal);
+            return outcome.unwrap_or_else(|refusal| self.refuse(now, exchange, &refusal));
+        }
+        let path = path.to_owned();
         let outcome = match (path.as_str(), head.method()) {
-            ("/mcp", "POST") => self.expect_post(now, exchange, head, principal),
             ("/mcp", "GET") => self.open_stream(now, exchange, &head, principal),
             ("/mcp", "DELETE") => self.delete_session(now, exchange, &head, principal),
             ("/sse", "GET") => {
@@ -679,7 +683,7 @@ impl HttpFront {
             }
         }
         if let Some(peer) = open.peer {
-            for key in open.open {
+            for key in open.open.iter() {
                 self.routes.remove(&(peer, key));
             }
         }
@@ -699,7 +703,7 @@ impl Exchange {
             principal,
             accepts,
             peer: None,
-            open: BTreeSet::new(),
+            open: Awaited::default(),
             stream: None,
             sse: false,
             gone: false,

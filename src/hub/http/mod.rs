@@ -19,6 +19,7 @@
 //! Source: Spec 2026-07-28 basic/transports/streamable-http, 2025-11-25 basic/transports, 2024-11-05
 //! basic/transports; reliability-security §2.3.
 
+mod awaited;
 mod due;
 mod front;
 mod refusals;

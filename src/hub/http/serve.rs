@@ -166,7 +166,7 @@ impl HttpFront {
         let Some(open) = self.exchanges.get_mut(&exchange) else {
             return;
         };
-        open.open.remove(&key);
+        open.open.remove(key);
         if !open.open.is_empty() || open.gone || matches!(open.purpose, Purpose::Stream) {
             return;
         }
@@ -213,7 +213,7 @@ impl HttpFront {
     }
 
     fn add_stateless(&mut self, principal: Principal, id: PeerId) -> PeerId {
-        let peer = ServerPeer::new(self.server.clone());
+        let peer = Some(Box::new(ServerPeer::new(self.server.clone())));
         self.peers.insert(
             id,
             HttpPeer {
@@ -238,13 +238,13 @@ impl HttpFront {
             .sessions
             .open(now, id, open.principal.as_str(), entropy)
             .map_err(|error| refusals::no_session(&error))?;
-        open.announces = Some(session.clone());
-        let peer = ServerPeer::new(self.server.clone());
+        open.announces = Some(session);
+        let peer = Some(Box::new(ServerPeer::new(self.server.clone())));
         self.peers.insert(
             id,
             HttpPeer {
                 peer,
-                kind: PeerKind::Session(session),
+                kind: PeerKind::Session,
                 principal: open.principal,
             },
         );
@@ -345,8 +345,8 @@ impl HttpFront {
             return;
         };
         if let Some(before) = self.exchanges.remove(&old) {
-            for key in &before.open {
-                self.routes.insert((peer, *key), exchange);
+            for key in before.open.iter() {
+                self.routes.insert((peer, key), exchange);
             }
             open.open = before.open;
         }
@@ -392,7 +392,7 @@ impl HttpFront {
         open.peer = Some(id);
         open.sse = true;
         self.exchanges.insert(exchange, open);
-        let peer = ServerPeer::new(self.server.clone());
+        let peer = Some(Box::new(ServerPeer::new(self.server.clone())));
         self.peers.insert(
             id,
             HttpPeer {
@@ -456,11 +456,11 @@ impl HttpFront {
         let Some(peer) = peer else {
             return self.forget(now, exchange);
         };
-        let kind = self.peers.get(&peer).map(|http| http.kind.clone());
+        let kind = self.peers.get(&peer).map(|http| http.kind);
         match kind {
             Some(PeerKind::Stateless) => {
-                if let Some(http) = self.peers.get_mut(&peer) {
-                    http.peer.abandon(scope_of(exchange));
+                if let Some(peer) = self.peer_mut(peer) {
+                    peer.abandon(scope_of(exchange));
                 }
                 self.forget(now, exchange);
                 self.work.push_back(Work::Spoke(peer));
@@ -471,14 +471,14 @@ impl HttpFront {
                 }
             }
             // What can be resumed waits for whoever resumes it.
-            Some(PeerKind::Session(_)) if waits && stream.is_some() => {
+            Some(PeerKind::Session) if waits && stream.is_some() => {
                 if let Some(stream) = stream {
                     let carrier = exchange.carrier();
                     self.sessions
                         .detach(now, peer, stream, carrier, Parting::Lost);
                 }
             }
-            Some(PeerKind::Session(_) | PeerKind::Legacy(_)) | None => self.forget(now, exchange),
+            Some(PeerKind::Session | PeerKind::Legacy(_)) | None => self.forget(now, exchange),
         }
     }
 
@@ -576,9 +576,6 @@ fn check_headers<'t>(
         .protocol_version
         .and_then(Text::of_value)
         .map(|version| version.decode());
-    let arguments = envelope
-        .params
-        .and_then(|params| member(params, "arguments"));
     let headers = match (&*method, &name) {
         ("tools/call", Some(name)) => param_headers(name),
         _ => Cow::Borrowed(&[][..]),
@@ -588,7 +585,7 @@ fn check_headers<'t>(
         &method,
         name.as_deref(),
         version.as_deref(),
-        arguments,
+        envelope.arguments,
         &headers,
     )
 }

@@ -4,6 +4,7 @@
 use super::front::{ExchangeRef, HttpFront, PeerKind};
 use super::sessions::StreamId;
 use crate::clock::Now;
+use crate::codec::shared_text::SharedText;
 use crate::ids::PeerId;
 use crate::protocol::error::ErrorCode;
 use crate::protocol::server::RequestKey;
@@ -33,7 +34,7 @@ pub(super) struct HttpSink<'a> {
     front: &'a mut HttpFront,
     now: Now,
     peer: PeerId,
-    kind: &'a PeerKind,
+    kind: PeerKind,
     reply: Option<ExchangeRef>,
     writing: Writing,
     error: Option<ErrorCode>,
@@ -45,7 +46,7 @@ impl<'a> HttpSink<'a> {
         front: &'a mut HttpFront,
         now: Now,
         peer: PeerId,
-        kind: &'a PeerKind,
+        kind: PeerKind,
         reply: Option<ExchangeRef>,
     ) -> Self {
         let writing = Writing::Nowhere;
@@ -64,7 +65,7 @@ impl<'a> HttpSink<'a> {
     fn choose(&mut self, lane: Lane) -> Writing {
         let error = self.error.take();
         self.answered = None;
-        if let PeerKind::Legacy(exchange) = *self.kind {
+        if let PeerKind::Legacy(exchange) = self.kind {
             return if self.is_open(exchange) {
                 Writing::Event {
                     exchange,
@@ -95,7 +96,7 @@ impl<'a> HttpSink<'a> {
                 self.front.routes.remove(&(self.peer, key));
                 let open = self.front.exchanges.get_mut(&exchange);
                 let last = open.is_none_or(|open| {
-                    open.open.remove(&key);
+                    open.open.remove(key);
                     open.open.is_empty()
                 });
                 self.answer(exchange, error, last)
@@ -131,7 +132,7 @@ impl<'a> HttpSink<'a> {
         if open.gone {
             return Writing::Nowhere;
         }
-        let modern = *self.kind == PeerKind::Stateless;
+        let modern = self.kind == PeerKind::Stateless;
         let status = error.map_or(200, |code| status_of(code, modern, self.answered.is_some()));
         if status == 200 {
             Writing::Json(exchange)
@@ -244,6 +245,10 @@ impl MessageSink for HttpSink<'_> {
 
     fn rollback(&mut self) {
         self.writing = Writing::Nowhere;
+    }
+
+    fn keep(&mut self, text: &str) -> SharedText {
+        self.front.texts.copy(text)
     }
 
     fn note_error(&mut self, code: ErrorCode) {

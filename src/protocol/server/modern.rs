@@ -60,7 +60,7 @@ impl ServerPeer {
             .log_level
             .map(|raw| LogLevel::read(Some(raw)))
             .transpose()?;
-        self.forward(facts, revision, level)
+        self.forward(facts, revision, level, sink)
     }
 
     fn discovery(&self) -> String {

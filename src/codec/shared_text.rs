@@ -1,0 +1,212 @@
+//! Text that several holders share: a part of a message, kept while the message is being served.
+//!
+//! A request passes through many hands (peer, gate, desk, the program), and each keeps some part of it.
+//! They all hold the one copy that was made when it came in. Copies are made in a [`TextPool`], which
+//! uses a buffer again once nobody holds a part of it, so that steady work allocates nothing.
+//!
+//! Never: changes a text that somebody holds.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A text, or a part of one. Cheap to clone; reads as a `str`.
+#[derive(Clone)]
+pub struct SharedText(Held);
+
+#[derive(Clone)]
+enum Held {
+    Fixed(&'static str),
+    Part {
+        whole: Arc<String>,
+        start: usize,
+        end: usize,
+    },
+}
+
+impl SharedText {
+    /// A text of the program itself.
+    #[must_use]
+    pub const fn fixed(text: &'static str) -> Self {
+        Self(Held::Fixed(text))
+    }
+
+    /// The part of this text that stands where `part` stands in `original`, of which this is a copy. Any
+    /// other `part` is copied.
+    #[must_use]
+    pub fn part(&self, original: &str, part: &str) -> Self {
+        let offset = (part.as_ptr() as usize).checked_sub(original.as_ptr() as usize);
+        if let (Held::Part { whole, start, end }, Some(offset)) = (&self.0, offset) {
+            let place = start + offset..start + offset + part.len();
+            if place.end <= *end && whole.get(place.clone()) == Some(part) {
+                return Self(Held::Part {
+                    whole: whole.clone(),
+                    start: place.start,
+                    end: place.end,
+                });
+            }
+        }
+        part.into()
+    }
+}
+
+impl Deref for SharedText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match &self.0 {
+            Held::Fixed(text) => text,
+            Held::Part { whole, start, end } => &whole[*start..*end],
+        }
+    }
+}
+
+impl Default for SharedText {
+    fn default() -> Self {
+        Self::fixed("")
+    }
+}
+
+impl From<String> for SharedText {
+    fn from(text: String) -> Self {
+        Self(Held::Part {
+            start: 0,
+            end: text.len(),
+            whole: Arc::new(text),
+        })
+    }
+}
+
+impl From<&str> for SharedText {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<Box<str>> for SharedText {
+    fn from(text: Box<str>) -> Self {
+        text.into_string().into()
+    }
+}
+
+impl AsRef<str> for SharedText {
+    fn as_ref(&self) -> &str {
+        self
+    }
+}
+
+impl PartialEq for SharedText {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for SharedText {}
+
+impl fmt::Debug for SharedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl fmt::Display for SharedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Buffers that a pool keeps. More texts than these may be held; the others are not used again.
+const BUFFERS_MAX: usize = 8;
+
+/// Capacity that the first buffer may keep, which serves where one request is done before the next.
+const FIRST_BYTES: usize = 512 * 1024;
+
+/// Capacity that each of the others may keep.
+const OTHER_BYTES: usize = 16 * 1024;
+
+/// Makes copies in buffers that nobody holds any more.
+#[derive(Debug, Default)]
+pub struct TextPool {
+    buffers: Vec<Arc<String>>,
+}
+
+impl TextPool {
+    /// A pool without buffers.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            buffers: Vec::new(),
+        }
+    }
+
+    /// A copy of `text`.
+    pub fn copy(&mut self, text: &str) -> SharedText {
+        let mut most = FIRST_BYTES;
+        for buffer in &mut self.buffers {
+            if let Some(free) = Arc::get_mut(buffer).filter(|_| text.len() <= most) {
+                free.clear();
+                free.shrink_to(most);
+                free.push_str(text);
+                return held(buffer);
+            }
+            most = OTHER_BYTES;
+        }
+        let fresh = Arc::new(text.to_owned());
+        if self.buffers.len() < BUFFERS_MAX && text.len() <= most {
+            self.buffers.push(fresh.clone());
+        }
+        held(&fresh)
+    }
+}
+
+fn held(whole: &Arc<String>) -> SharedText {
+    SharedText(Held::Part {
+        whole: whole.clone(),
+        start: 0,
+        end: whole.len(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_found_where_the_original_has_it() {
+        let original = "one two three";
+        let copy = SharedText::from(original);
+        let two = copy.part(original, &original[4..7]);
+        assert_eq!(&*two, "two");
+        assert!(std::ptr::eq(two.as_ptr(), copy[4..].as_ptr()), "no copy");
+        let inner = two.part(&original[4..7], &original[5..6]);
+        assert!(std::ptr::eq(inner.as_ptr(), copy[5..].as_ptr()), "no copy");
+        assert_eq!(&*copy.part(original, "elsewhere"), "elsewhere");
+        assert_eq!(&*two.part(&original[4..7], &original[4..9]), "two t");
+        assert_eq!(&*SharedText::fixed("{}").part("{}", "x"), "x");
+    }
+
+    #[test]
+    fn a_held_text_stays_as_it_is() {
+        let mut pool = TextPool::new();
+        let held: Vec<_> = (0..3 * BUFFERS_MAX)
+            .map(|n| (n, pool.copy(&format!("text {n}"))))
+            .collect();
+        for (n, text) in &held {
+            assert_eq!(&**text, format!("text {n}"));
+        }
+        assert_eq!(pool.buffers.len(), BUFFERS_MAX);
+    }
+
+    #[test]
+    fn long_texts_do_not_stay() {
+        let mut pool = TextPool::new();
+        let long = "x".repeat(FIRST_BYTES);
+        let all: Vec<_> = (0..BUFFERS_MAX).map(|_| pool.copy(&long)).collect();
+        assert_eq!(pool.buffers.len(), 1, "one may be long");
+        drop(all);
+        drop(pool.copy(&"x".repeat(FIRST_BYTES + 1)));
+        assert_eq!(pool.buffers.len(), 1);
+        let kept: usize = pool.buffers.iter().map(|buffer| buffer.capacity()).sum();
+        assert!(kept <= FIRST_BYTES, "{kept} bytes");
+    }
+}
