@@ -6,7 +6,13 @@ use drawspan::codec::jsonrpc::{
 use drawspan::codec::lines::{LineDecoder, LineEvent};
 use drawspan::codec::outbuf::OutBuf;
 use drawspan::codec::scan::{ScanLimits, Scanned, scan};
+use drawspan::ids::WireId;
 use drawspan::limits::Limits;
+
+#[path = "weight/server.rs"]
+mod server;
+
+use server::{INITIALIZE, Server, call, modern_call, modern_fields, post};
 
 /// With everything a client of 2026-07-28 may put into `_meta`.
 const REQUEST: &str = concat!(
@@ -111,4 +117,119 @@ fn a_flood_without_line_feeds_stays_within_the_limit() {
         }
     });
     assert!(cost.bytes_max <= 3 * limit as u64, "{cost:?}");
+}
+
+/// Sizes of texts that people send, and one that a page of a document has.
+const SIZES: [usize; 3] = [64, 4 << 10, 256 << 10];
+
+/// Rounds before it is steady.
+const WARM: usize = 3;
+
+/// Rounds for texts of this size: the long ones take their time in a debug build.
+const fn rounds(size: usize) -> usize {
+    if size > 16 << 10 { 5 } else { 100 }
+}
+
+/// A text of `size` bytes that begins with `tag`, as it stands in JSON: lines of 64 bytes.
+fn text(tag: usize, size: usize) -> String {
+    let mut text = format!("{tag:08}:");
+    while text.len() < size {
+        text.push_str(r"as a tool may print it: with an end of line, é and \u00e9 and \n");
+    }
+    text
+}
+
+/// Clients take turns; each request is `request(client, round)`. What all rounds allocate after the first ones.
+fn steady(
+    server: &mut Server,
+    wires: &[WireId],
+    rounds: usize,
+    mut request: impl FnMut(usize, usize) -> Vec<u8>,
+) -> u64 {
+    let mut total = 0;
+    for number in 0..WARM + rounds {
+        let requests: Vec<_> = (0..wires.len()).map(|at| request(at, number)).collect();
+        let wanted = format!("{number:08}:");
+        let cost = allocation_counter::measure(|| {
+            for (wire, request) in wires.iter().zip(&requests) {
+                assert!(server.exchange(*wire, request, wanted.as_bytes()));
+            }
+        });
+        if number >= WARM {
+            total += cost.count_total;
+        }
+    }
+    total
+}
+
+fn connected(server: &mut Server, count: usize) -> Vec<WireId> {
+    (0..count).map(|_| server.connect()).collect()
+}
+
+#[test]
+fn a_call_over_http_allocates_nothing_in_a_session() {
+    for size in SIZES {
+        let mut server = Server::new();
+        let wires = connected(&mut server, 8);
+        let sessions: Vec<_> = wires
+            .iter()
+            .map(|wire| server.open_session(*wire))
+            .collect();
+        let total = steady(&mut server, &wires, rounds(size), |client, round| {
+            let call = call("echo", &(1_000 + round).to_string(), &text(round, size));
+            post(&sessions[client], &call).into_bytes()
+        });
+        assert_eq!(total, 0, "texts of {size} bytes");
+    }
+}
+
+#[test]
+fn a_call_over_http_allocates_nothing_without_a_session() {
+    for size in SIZES {
+        let mut server = Server::new();
+        let wires = connected(&mut server, 8);
+        let fields = modern_fields("echo");
+        let total = steady(&mut server, &wires, rounds(size), |_, round| {
+            let call = modern_call("echo", &format!("\"{:04}\"", round), &text(round, size));
+            post(&fields, &call).into_bytes()
+        });
+        assert_eq!(total, 0, "texts of {size} bytes");
+    }
+}
+
+#[test]
+fn a_call_on_a_line_allocates_nothing() {
+    for size in SIZES {
+        for modern in [false, true] {
+            let mut server = Server::new();
+            let wire = server.hub.serve_adopted(server.now);
+            let started = server.ask(wire, format!("{INITIALIZE}\n").as_bytes());
+            assert!(started.contains("2025-11-25"));
+            let total = steady(&mut server, &[wire], rounds(size), |_, round| {
+                let make = if modern { modern_call } else { call };
+                let call = make("echo", &(1_000 + round).to_string(), &text(round, size));
+                format!("{call}\n").into_bytes()
+            });
+            assert_eq!(total, 0, "texts of {size} bytes, modern: {modern}");
+        }
+    }
+}
+
+#[test]
+fn what_a_program_answers_itself_costs_a_known_number() {
+    const ROUNDS: usize = 100;
+    let cost = |tool: &str| {
+        let mut server = Server::new();
+        let wires = connected(&mut server, 8);
+        let fields = modern_fields(tool);
+        let total = steady(&mut server, &wires, ROUNDS, |_, round| {
+            let call = modern_call(tool, &format!("\"{round:08}:\""), &text(round, 64));
+            post(&fields, &call).into_bytes()
+        });
+        total as f64 / (ROUNDS * wires.len()) as f64
+    };
+    // What the desk keeps of the request (arguments, capabilities, principal) and the result; the closure
+    // decodes the text besides.
+    let all = [cost("copy"), cost("later")];
+    assert_eq!(all, [5.0, 4.0], "allocations a call");
 }

@@ -15,8 +15,9 @@ pub struct OutBuf {
     sent: usize,
 }
 
-/// Capacity that an empty buffer may keep; a bigger one is given back.
-const KEEP_BYTES: usize = 256 * 1024;
+/// Capacity that an empty buffer may keep; a bigger one is given back. Above the payloads that come every
+/// day, so that they do not pay for fresh pages each time.
+const KEEP_BYTES: usize = 1024 * 1024;
 
 impl OutBuf {
     /// An empty buffer without an allocation.

@@ -11,6 +11,7 @@
 //! Never: recursion on the depth of the input, a copy of a payload, a repaired byte.
 
 mod error;
+mod meta;
 mod names;
 mod pass;
 mod reader;
@@ -19,6 +20,9 @@ mod text;
 use std::ops::Range;
 
 pub use self::error::ScanError;
+pub use self::meta::{
+    META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION, RequestMeta,
+};
 use self::pass::Pass;
 use self::reader::{Fault, Reader, Span};
 pub use self::text::Text;
@@ -109,6 +113,8 @@ pub struct Envelope<'a> {
     pub arguments: Option<&'a str>,
     /// The raw `params._meta`, of whatever kind.
     pub meta: Option<&'a str>,
+    /// The members of `params._meta` that we know of.
+    pub request_meta: RequestMeta<'a>,
     /// The raw result, of whatever kind.
     pub result: Option<&'a str>,
     /// The raw error, of whatever kind.
@@ -127,6 +133,7 @@ impl Envelope<'_> {
         uri: None,
         arguments: None,
         meta: None,
+        request_meta: RequestMeta::EMPTY,
         result: None,
         error: None,
     };
@@ -250,7 +257,7 @@ fn each_member(
 /// The members of an object that was validated before, in order, each with its name and raw value. Anything
 /// but an object has none.
 pub fn members(object_raw: &str) -> Members<'_> {
-    let mut reader = Reader::new(object_raw.as_bytes(), usize::MAX);
+    let mut reader = Reader::of_known(object_raw.as_bytes());
     reader.skip_space();
     let open = reader.peek() == Some(b'{') && reader.open_object().is_ok();
     Members {
@@ -295,7 +302,7 @@ impl<'a> Iterator for Members<'a> {
 /// The elements of an array that was validated before, in order, each as raw value. Anything but an array
 /// has none.
 pub fn elements(array_raw: &str) -> Elements<'_> {
-    let mut reader = Reader::new(array_raw.as_bytes(), usize::MAX);
+    let mut reader = Reader::of_known(array_raw.as_bytes());
     reader.skip_space();
     let open = reader.peek() == Some(b'[') && reader.open_array().is_ok();
     Elements {

@@ -74,7 +74,7 @@ use crate::protocol::server::List;
 use crate::secret::Quoted;
 
 /// Capacity that the buffer for answers in place may keep.
-const SPARE_BYTES: usize = 512 * 1024;
+const SPARE_BYTES: usize = 1024 * 1024;
 
 /// Where the answer to a call is.
 #[derive(Debug)]

@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 
 use crate::codec::json_text::write_string;
+pub use crate::codec::scan::{
+    META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION, RequestMeta,
+};
 use crate::codec::scan::{Text, members};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::secret::Quoted;
@@ -56,62 +59,12 @@ impl ToolResult {
     }
 }
 
-/// Keys of `params._meta` that make a request a modern one. Spec: 2026-07-28 basic/index (`_meta`).
-pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// See [`META_PROTOCOL_VERSION`].
-pub const META_CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// See [`META_PROTOCOL_VERSION`].
-pub const META_CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-/// Level of log messages wanted for one request.
-pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// On results: who answered.
 pub const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// On notifications of a listen stream: the id of the listen request.
 pub const META_SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// `params._meta` of a request, as raw values. A member that is `null` is present.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RequestMeta<'a> {
-    /// Raw value of [`META_PROTOCOL_VERSION`].
-    pub protocol_version: Option<&'a str>,
-    /// Raw value of [`META_CLIENT_CAPABILITIES`].
-    pub client_capabilities: Option<&'a str>,
-    /// Raw value of [`META_CLIENT_INFO`].
-    pub client_info: Option<&'a str>,
-    /// Raw value of [`META_LOG_LEVEL`].
-    pub log_level: Option<&'a str>,
-    /// Raw value of `progressToken`.
-    pub progress_token: Option<&'a str>,
-}
-
-impl<'a> RequestMeta<'a> {
-    /// Reads the members we know of a raw `_meta` object; anything but an object has none.
-    #[must_use]
-    pub fn read(meta: Option<&'a str>) -> Self {
-        let mut read = Self::default();
-        for (key, value) in meta
-            .filter(|raw| raw.starts_with('{'))
-            .into_iter()
-            .flat_map(members)
-        {
-            let slot = if key.is(META_PROTOCOL_VERSION) {
-                &mut read.protocol_version
-            } else if key.is(META_CLIENT_CAPABILITIES) {
-                &mut read.client_capabilities
-            } else if key.is(META_CLIENT_INFO) {
-                &mut read.client_info
-            } else if key.is(META_LOG_LEVEL) {
-                &mut read.log_level
-            } else if key.is("progressToken") {
-                &mut read.progress_token
-            } else {
-                continue;
-            };
-            *slot = Some(value);
-        }
-        read
-    }
-
+impl RequestMeta<'_> {
     /// Whether the request belongs to the stateless era, going by its metadata. Design: era of a request.
     #[must_use]
     pub const fn is_modern(&self) -> bool {

@@ -426,7 +426,7 @@ impl ServerPeer {
                 method,
                 envelope,
             }) => {
-                let meta = RequestMeta::read(envelope.meta);
+                let meta = envelope.request_meta;
                 self.handle_request(
                     Facts {
                         scope,

@@ -182,7 +182,7 @@ impl<'a, 'l> Pass<'a, 'l> {
                 }
                 Known::Meta => {
                     if self.reader.peek() == Some(b'{') {
-                        self.meta()?;
+                        self.meta(envelope)?;
                     } else {
                         self.reader.value()?;
                     }
@@ -200,12 +200,14 @@ impl<'a, 'l> Pass<'a, 'l> {
         Ok(())
     }
 
-    fn meta(&mut self) -> Result<(), Fault> {
+    fn meta(&mut self, envelope: &mut Envelope<'a>) -> Result<(), Fault> {
         let mut names = Names::<PARAMS_NAMES>::new();
         self.reader.open_object()?;
         while self.reader.next_member(names.is_empty())? {
             self.name(&mut names, |_| Known::Other);
+            let (name, from) = (self.last_text(), self.reader.at());
             self.reader.value()?;
+            envelope.request_meta.note(name, self.since(from));
         }
         Ok(())
     }

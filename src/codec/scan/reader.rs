@@ -64,6 +64,8 @@ pub(super) struct Reader<'a> {
     /// registers.
     string: Span,
     nesting: Nesting,
+    /// The text was validated before, so that a string needs no look at each byte.
+    known: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -77,6 +79,16 @@ impl<'a> Reader<'a> {
                 escaped: false,
             },
             nesting: Nesting::new(depth_max),
+            known: false,
+        }
+    }
+
+    /// A reader of a text that was validated before. Of any other text it reads something, without fault or
+    /// with one.
+    pub(super) fn of_known(bytes: &'a [u8]) -> Self {
+        Self {
+            known: true,
+            ..Self::new(bytes, usize::MAX)
         }
     }
 
@@ -282,6 +294,9 @@ impl<'a> Reader<'a> {
     /// Moves over a string, whose opening quote is the next byte. It is then the
     /// [`last_string`](Self::last_string).
     pub(super) fn string(&mut self) -> Result<(), Fault> {
+        if self.known {
+            return self.known_string();
+        }
         let start = self.at + 1;
         let mut escaped = false;
         self.at = start;
@@ -304,6 +319,34 @@ impl<'a> Reader<'a> {
         };
         self.at += 1;
         Ok(())
+    }
+
+    /// [`string`](Self::string) where only the end is to be found: the first quote behind an even number of
+    /// backslashes.
+    fn known_string(&mut self) -> Result<(), Fault> {
+        let start = self.at + 1;
+        let mut from = start;
+        loop {
+            let rest = self.bytes.get(from..).unwrap_or_default();
+            let Some(found) = memchr::memchr(b'"', rest) else {
+                self.at = self.bytes.len();
+                return Err(self.fault(What::Quote));
+            };
+            let end = from + found;
+            // What lies before `from` ends in a quote, so no backslash is counted twice.
+            let before = self.bytes[from..end].iter().rev();
+            if before.take_while(|byte| **byte == b'\\').count() % 2 == 0 {
+                let text = &self.bytes[start..end];
+                self.string = Span {
+                    start,
+                    end,
+                    escaped: from > start || memchr::memchr(b'\\', text).is_some(),
+                };
+                self.at = end + 1;
+                return Ok(());
+            }
+            from = end + 1;
+        }
     }
 
     /// Moves over an escape, whose backslash is the next byte.
@@ -464,6 +507,32 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_known_string_ends_where_a_checked_one_does() {
+        for text in [
+            r#""""#,
+            r#""a""#,
+            r#""a\""#,
+            r#""a"b\"c\" "d""#,
+            r#"""""#,
+            r#""\"\""#,
+            "\"é\\n\"x",
+            "\"no end",
+            "\"no end\\\"",
+        ] {
+            let mut checked = Reader::new(text.as_bytes(), 1);
+            let mut known = Reader::of_known(text.as_bytes());
+            assert_eq!(checked.string(), known.string(), "{text}");
+            assert_eq!(checked.at, known.at, "{text}");
+            let (a, b) = (checked.string, known.string);
+            assert_eq!(
+                (a.start, a.end, a.escaped),
+                (b.start, b.end, b.escaped),
+                "{text}"
+            );
         }
     }
 

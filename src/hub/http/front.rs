@@ -156,6 +156,8 @@ pub(in crate::hub) struct HttpFront {
     pub(super) dirty: Vec<WireId>,
     pub(super) work: VecDeque<Work>,
     timers: BTreeSet<(Uptime, WireId)>,
+    /// Exchanges that were not answered at once, in this turn, and when they start to stream.
+    unanswered: Vec<(Uptime, ExchangeRef)>,
     /// When each unanswered exchange starts to stream.
     starts: DueQueue,
     /// When each stream gets its next comment.
@@ -201,6 +203,7 @@ impl HttpFront {
             dirty: Vec::new(),
             work: VecDeque::new(),
             timers: BTreeSet::new(),
+            unanswered: Vec::new(),
             starts: DueQueue::default(),
             keepalives: DueQueue::default(),
             scratch: Vec::new(),
@@ -369,6 +372,7 @@ impl HttpFront {
 
     /// Hands over what connections want from the loop.
     pub(in crate::hub) fn collect_requests(&mut self, io: &mut VecDeque<IoRequest>) {
+        self.queue_starts();
         while let Some(wire) = self.dirty.pop() {
             let Some(connection) = self.connections.get_mut(&wire) else {
                 continue;
@@ -448,11 +452,23 @@ impl HttpFront {
     /// Streams begin late: only a request that is still unanswered after a while gets one by itself.
     pub(super) fn wait_for_start(&mut self, now: Now, exchange: ExchangeRef) {
         let at = now.after(self.limits.stream_start_interval);
+        self.unanswered.push((at, exchange));
+    }
+
+    /// The turn is over: what has its answer by now, as most have, waits for nothing.
+    fn queue_starts(&mut self) {
         let Self {
-            starts, exchanges, ..
+            unanswered,
+            starts,
+            exchanges,
+            ..
         } = self;
         let waits = |of| exchanges.get(&of).is_some_and(Exchange::may_start);
-        starts.push(at, exchange, exchanges.len(), waits);
+        for (at, exchange) in unanswered.drain(..) {
+            if waits(exchange) {
+                starts.push(at, exchange, exchanges.len(), waits);
+            }
+        }
     }
 
     fn start_if_waiting(&mut self, now: Now, exchange: ExchangeRef) {

@@ -15,7 +15,7 @@ use crate::link::http_rules::{
 };
 use crate::link::http_server::HttpHead;
 use crate::protocol::error::{ErrorCode, RpcError};
-use crate::protocol::message::{RequestMeta, member};
+use crate::protocol::message::member;
 use crate::protocol::server::{RequestKey, Scope, ServerPeer, check_modern_meta};
 
 /// Who serves a message.
@@ -533,7 +533,7 @@ pub(super) fn scope_of(exchange: ExchangeRef) -> Scope {
 /// Design: era of a request.
 fn is_modern(envelope: &Envelope<'_>, version: VersionHeader<'_>) -> bool {
     let method = |name| envelope.method.is_some_and(|method| method.is(name));
-    RequestMeta::read(envelope.meta).is_modern()
+    envelope.request_meta.is_modern()
         || (matches!(version, VersionHeader::Modern(_)) && !method("initialize"))
         || method("server/discover")
         || method("subscriptions/listen")
@@ -565,7 +565,7 @@ fn check_headers<'t>(
         _ => None,
     };
     version_header(head)?;
-    let meta = RequestMeta::read(envelope.meta);
+    let meta = envelope.request_meta;
     // A version that both name and we do not speak is told by the metadata check, with what we speak.
     if let Err(error) = check_modern_meta(meta) {
         if error.code != ErrorCode::UnsupportedProtocolVersion {
