@@ -16,6 +16,8 @@ const GUARDIAN: Option<&str> = None;
 mod children;
 #[path = "os/http_client.rs"]
 mod http_client;
+#[path = "os/hub.rs"]
+mod hub;
 #[path = "os/machinery.rs"]
 mod machinery;
 #[path = "os/probe.rs"]

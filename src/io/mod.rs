@@ -34,6 +34,7 @@ mod resolver;
 mod rlimit;
 mod signals;
 pub mod system;
+mod table;
 #[cfg_attr(not(feature = "tls"), path = "tls_absent.rs")]
 mod tls;
 mod transfer;
@@ -56,6 +57,7 @@ use self::resolver::Resolver;
 pub use self::signals::HostSignal;
 use self::signals::HostSignals;
 use self::system::SystemClock;
+use self::table::Table;
 use self::tls::TlsConfigs;
 use self::wire::{Open, Side, State, Wire};
 use crate::clock::{Deadline, Now, Uptime};
@@ -127,8 +129,8 @@ pub struct EventLoop {
     finishing_max: usize,
     /// The one read buffer; whoever keeps bytes copies them.
     buffer: Vec<u8>,
-    wires: BTreeMap<Key, Wire>,
-    sources: BTreeMap<usize, Source>,
+    wires: Table<Key, Wire>,
+    sources: Table<usize, Source>,
     /// The last token or number given away; none is used twice.
     last_number: usize,
     /// Children by number, until they are reaped.
@@ -187,8 +189,8 @@ impl EventLoop {
             finish_timeout: limits.finish_timeout,
             finishing_max: limits.finishing_max,
             buffer: vec![0; limits.turn_bytes_max.min(READ_BYTES_MAX)],
-            wires: BTreeMap::new(),
-            sources: BTreeMap::new(),
+            wires: Table::new(),
+            sources: Table::new(),
             last_number: FIRST_TOKEN,
             children: BTreeMap::new(),
             children_max: limits.children_max,

@@ -306,7 +306,6 @@ pub(crate) fn scale() {
     let port = server.listen();
     let mut few = server.connect(port, 8);
     let alone = server.cost(&mut few, ROUNDS);
-    let time_alone = round_time(&mut server, &mut few);
     let descriptors = open_descriptors();
 
     let mut command = helper_command("crowd");
@@ -324,10 +323,8 @@ pub(crate) fn scale() {
     for (with, without) in crowded.into_iter().zip(alone) {
         assert!(with <= without + ROUNDS, "{crowded:?}, alone {alone:?}");
     }
-    // One walk through the crowd in each turn would make it many times slower.
-    let time = round_time(&mut server, &mut few);
-    say(&format!("a round takes {time:?}, alone {time_alone:?}"));
-    assert!(time < 4 * time_alone, "{time:?}, alone {time_alone:?}");
+    // That the loop does not walk through the crowd itself is the compiler's proof: `io::table::Table`,
+    // which holds the wires, has no way to.
 
     writeln!(stdin).unwrap();
     server.until("the end of the crowd", |echo| echo.open == 8);
@@ -335,20 +332,6 @@ pub(crate) fn scale() {
     drop((child, stdin));
     assert_eq!(open_descriptors(), descriptors);
     say("story: as many descriptors as before");
-}
-
-/// What a round takes, at best.
-#[cfg(target_os = "linux")]
-fn round_time(server: &mut Server, clients: &mut [TcpStream]) -> Duration {
-    const ROUNDS: u32 = 20;
-    let mut once = || {
-        let start = server.events.now().up;
-        for _ in 0..ROUNDS {
-            server.round(clients);
-        }
-        server.events.now().up.since(start) / ROUNDS
-    };
-    (0..20).map(|_| once()).min().unwrap()
 }
 
 #[cfg(target_os = "linux")]

@@ -56,6 +56,9 @@ fn helper() {
         "crowd" => crate::scale::crowd(std::env::var(PORT).unwrap().parse().unwrap()),
         #[cfg(target_os = "linux")]
         "scale" => crate::scale::scale(),
+        #[cfg(target_os = "linux")]
+        "hub-scale" => crate::hub::scale(),
+        "hub-crowd" => crate::hub::crowd(std::env::var(PORT).unwrap().parse().unwrap()),
         "limits" => descriptor_limits(),
         "knock" => crate::unix_sockets::knock(&path()),
         "signals" => signals(),

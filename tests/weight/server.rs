@@ -1,4 +1,10 @@
 //! A hub with one tool, `echo`, and a client in memory that talks to it: the loop is played by the test.
+#![allow(
+    dead_code,
+    reason = "each of the tests and benches uses its part of it"
+)]
+
+use std::time::Duration;
 
 use drawspan::bridge::ChannelMode;
 use drawspan::clock::{Now, Uptime};
@@ -79,6 +85,19 @@ impl Server {
     pub(crate) fn connect(&mut self) -> WireId {
         let wire = self.hub.handle_accept(self.now, self.listener, "peer");
         wire.expect("room for one more")
+    }
+
+    /// The client of a connection goes away.
+    pub(crate) fn disconnect(&mut self, wire: WireId) {
+        self.hub.handle_io(self.now, wire, IoEvent::Eof);
+        while self.hub.poll_io().is_some() {}
+    }
+
+    /// Time passes.
+    pub(crate) fn wait(&mut self, time: Duration) {
+        self.now.up = self.now.up.after(time);
+        self.hub.handle_timeout(self.now);
+        while self.hub.poll_io().is_some() {}
     }
 
     /// Bytes arrive; the program answers `later`.

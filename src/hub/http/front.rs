@@ -128,7 +128,8 @@ pub(super) enum PeerKind {
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) http: HttpConnection,
+    /// Boxed, for a map of big values has room for twice as many.
+    pub(super) http: Box<HttpConnection>,
     /// The deadline that the timer index knows.
     armed: Option<Uptime>,
     /// One too many: it is told so, and nothing else.
@@ -260,7 +261,7 @@ impl HttpFront {
 
     /// Someone connected. Past the limit it is told so and let go.
     pub(in crate::hub) fn accept(&mut self, now: Now, wire: WireId) {
-        let http = HttpConnection::new(wire, &self.limits, now);
+        let http = Box::new(HttpConnection::new(wire, &self.limits, now));
         let surplus = self.connections.len() >= self.limits.connections_max;
         self.connections.insert(
             wire,
