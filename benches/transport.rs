@@ -15,10 +15,14 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use drawspan::clock::{Deadline, Now};
+use drawspan::codec::outbuf::OutBuf;
 use drawspan::entropy::Seeded;
 use drawspan::hub::Hub;
+use drawspan::ids::WireId;
 use drawspan::io::EventLoop;
 use drawspan::limits::Limits;
+use drawspan::link::{Driven, IoEvent, IoRequest};
 
 #[path = "../tests/weight/server.rs"]
 mod server;
@@ -145,10 +149,37 @@ fn memory_http(effort: Effort, size: usize, modern: bool) -> f64 {
 
 /// A hub in a real loop in this thread, until the client is done.
 fn serve(events: &mut EventLoop, hub: &mut Hub, client: std::thread::JoinHandle<f64>) -> f64 {
+    let mut tick = Tick(events.now());
     while !client.is_finished() {
-        events.turn(&mut [hub]).expect("the loop turns");
+        events.turn(&mut [hub, &mut tick]).expect("the loop turns");
     }
     client.join().expect("the client was served")
+}
+
+/// Wakes the loop now and then, for the end of a thread is none of its events.
+struct Tick(Now);
+
+impl Driven for Tick {
+    fn handle_io(&mut self, _: Now, _: WireId, _: IoEvent<'_>) {}
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.0 = now;
+    }
+
+    fn poll_io(&mut self) -> Option<IoRequest> {
+        None
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        Some(Deadline::new(
+            self.0.after(Duration::from_millis(5)),
+            "tick",
+        ))
+    }
+
+    fn outgoing(&mut self, _: WireId) -> Option<&mut OutBuf> {
+        None
+    }
 }
 
 fn hub(events: &EventLoop) -> Hub {

@@ -1,5 +1,7 @@
 //! JSON text, written and re-indented without a value tree.
 
+use super::plain::plain_end;
+
 /// Appends `text` as a JSON string, quotes included, escaped as JavaScript's `JSON.stringify` does, so
 /// that our output compares equal to that of the programs we replace.
 pub fn write_string(out: &mut String, text: &str) {
@@ -17,8 +19,12 @@ pub fn append_string(out: &mut Vec<u8>, text: &str) {
 
 fn escape(text: &str, mut push: impl FnMut(&str)) {
     const HEX: &str = "0123456789abcdef";
+    let bytes = text.as_bytes();
     let mut from = 0;
-    for (i, byte) in text.bytes().enumerate() {
+    loop {
+        let at = plain_end(bytes, from);
+        push(&text[from..at]);
+        let Some(byte) = bytes.get(at) else { return };
         let escape = match byte {
             b'"' => "\\\"",
             b'\\' => "\\\\",
@@ -28,18 +34,15 @@ fn escape(text: &str, mut push: impl FnMut(&str)) {
             0x08 => "\\b",
             0x0c => "\\f",
             0x00..=0x0f => "\\u000",
-            0x10..=0x1f => "\\u001",
-            _ => continue,
+            _ => "\\u001",
         };
-        push(&text[from..i]);
         push(escape);
         if escape.len() > 2 {
             let digit = usize::from(byte & 0x0f);
             push(&HEX[digit..=digit]);
         }
-        from = i + 1;
+        from = at + 1;
     }
-    push(&text[from..]);
 }
 
 /// Appends the valid JSON text `raw` laid out as `JSON.stringify(value, null, 2)` does: one member or element

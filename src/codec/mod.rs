@@ -9,6 +9,7 @@ pub mod jsonrpc;
 pub mod lines;
 pub mod object;
 pub mod outbuf;
+mod plain;
 pub mod scan;
 pub mod shared_text;
 pub mod sse;

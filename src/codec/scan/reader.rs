@@ -3,6 +3,8 @@
 //! A [`Reader`] stands somewhere in a text and is moved over whole values or from member to member. It
 //! does not ask whether the bytes are UTF-8: inside strings everything from 0x80 up passes.
 
+use crate::codec::plain::plain_end;
+
 /// What stopped a [`Reader`], and where. Small, because every step of the grammar returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
@@ -423,92 +425,9 @@ impl Nesting {
     }
 }
 
-/// Offset of the first byte from `at` on that is not plain string content: a quote, a backslash, a
-/// control character, or the end of the text.
-fn plain_end(bytes: &[u8], at: usize) -> usize {
-    let mut rest = &bytes[at..];
-    // Most strings are short: two words before the blocks.
-    for _ in 0..2 {
-        let Some(word) = rest.first_chunk() else {
-            break;
-        };
-        match first_special(*word) {
-            Some(found) => return bytes.len() - rest.len() + found,
-            None => rest = &rest[8..],
-        }
-    }
-    while let Some(block) = rest.first_chunk::<32>() {
-        if any_special(block) {
-            break;
-        }
-        rest = &rest[32..];
-    }
-    while let Some(word) = rest.first_chunk() {
-        match first_special(*word) {
-            Some(found) => return bytes.len() - rest.len() + found,
-            None => rest = &rest[8..],
-        }
-    }
-    let found = rest.iter().position(|&byte| special(byte));
-    bytes.len() - rest.len() + found.unwrap_or(rest.len())
-}
-
-const fn special(byte: u8) -> bool {
-    byte == b'"' || byte == b'\\' || byte < 0x20
-}
-
-/// Written without a branch, so that the compiler uses vector instructions.
-fn any_special(block: &[u8; 32]) -> bool {
-    let mut any = 0;
-    for &byte in block {
-        any |= u8::from(byte == b'"') | u8::from(byte == b'\\') | u8::from(byte < 0x20);
-    }
-    any != 0
-}
-
-/// Index of the first special byte of eight. The usual trick for "which byte is below n": a borrow may
-/// mark bytes after the first true one, never before it, so the lowest mark is exact.
-const fn first_special(word: [u8; 8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = ONES << 7;
-    let word = u64::from_le_bytes(word);
-    let quote = word ^ (ONES * b'"' as u64);
-    let backslash = word ^ (ONES * b'\\' as u64);
-    let marks = ((quote.wrapping_sub(ONES) & !quote)
-        | (backslash.wrapping_sub(ONES) & !backslash)
-        | (word.wrapping_sub(ONES * 0x20) & !word))
-        & HIGH;
-    if marks == 0 {
-        None
-    } else {
-        Some(marks.trailing_zeros() as usize / 8)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn plain_content_ends_where_a_simple_search_says() {
-        // Every special byte and its neighbours, at every place of a word, a block and the tail.
-        let specials = [0x00, 0x1f, b'"', b'\\'];
-        let plain = [0x20, 0x21, 0x23, b'[', b']', 0x7f, 0x80, 0xff];
-        for length in 0..80 {
-            for &filler in &plain {
-                let mut bytes = vec![filler; length];
-                assert_eq!(plain_end(&bytes, 0), length);
-                for at in 0..length {
-                    for &byte in &specials {
-                        bytes[at] = byte;
-                        assert_eq!(plain_end(&bytes, 0), at, "{byte:#x} at {at} of {length}");
-                        assert_eq!(plain_end(&bytes, at), at);
-                        bytes[at] = filler;
-                    }
-                }
-            }
-        }
-    }
 
     #[test]
     fn a_known_string_ends_where_a_checked_one_does() {
@@ -533,15 +452,6 @@ mod tests {
                 (b.start, b.end, b.escaped),
                 "{text}"
             );
-        }
-    }
-
-    #[test]
-    fn the_first_of_several_special_bytes_counts() {
-        for pair in [*b"\"\\", *b"\x00\"", *b"\\\x01", *b"\"#", *b"\\]"] {
-            let mut bytes = [b'a'; 8];
-            bytes[3..5].copy_from_slice(&pair);
-            assert_eq!(first_special(bytes), Some(3), "{pair:?}");
         }
     }
 
