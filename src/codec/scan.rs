@@ -141,6 +141,10 @@ impl Envelope<'_> {
 
 /// What a text holds.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly every message is an object, and a box would be an allocation for each"
+)]
 pub enum Scanned<'a> {
     /// An object.
     One(Envelope<'a>),
@@ -152,6 +156,10 @@ pub enum Scanned<'a> {
 
 /// One member of an array of messages.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly every message is an object, and a box would be an allocation for each"
+)]
 pub enum BatchMember<'a> {
     /// An object.
     Message(Envelope<'a>),

@@ -222,6 +222,16 @@ impl HttpConnection {
         }
     }
 
+    /// Everything has left: whether that is no news, as between two requests it is not. Otherwise the
+    /// owner goes on with [`handle_io`](Self::handle_io).
+    pub fn is_drained_unmoved(&mut self, now: Now) -> bool {
+        let unmoved = !matches!(self.phase, Phase::Leaving) && !self.asks.paused;
+        if unmoved {
+            self.enter(now);
+        }
+        unmoved
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<HttpEvent> {
         self.events.pop_front()

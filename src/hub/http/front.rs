@@ -300,6 +300,13 @@ impl HttpFront {
         self.peers.values().filter_map(|http| http.peer.as_deref())
     }
 
+    /// Whether nothing follows from it that an answer has left: so it is between two requests.
+    pub(in crate::hub) fn is_drained_unmoved(&mut self, now: Now, wire: WireId) -> bool {
+        self.connections.get_mut(&wire).is_some_and(|connection| {
+            connection.settling.is_empty() && connection.http.is_drained_unmoved(now)
+        })
+    }
+
     pub(in crate::hub) fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
         let Some(connection) = self.connections.get_mut(&wire) else {
             return;
