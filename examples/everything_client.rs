@@ -8,7 +8,10 @@
 //! It is also the shortest way through [`drawspan::manager`]: a loop, a manager, a runtime, and a closure
 //! that waits for one ticket at a time.
 
-#![expect(clippy::print_stderr, reason = "a program that tells people what went wrong")]
+#![expect(
+    clippy::print_stderr,
+    reason = "a program that tells people what went wrong"
+)]
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -150,10 +153,10 @@ impl Client {
     fn call(&mut self, tool: &str, arguments: &str) -> Outcome<Box<str>> {
         let call = ToolCall {
             id: self.calls,
-            tool: tool.to_owned(),
+            tool: tool.into(),
             arguments: arguments.into(),
             server: "",
-            caller: "everything_client".to_owned(),
+            caller: "everything_client".into(),
             wants_progress: false,
         };
         self.calls = self.calls.next();

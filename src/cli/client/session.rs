@@ -136,10 +136,10 @@ impl Session {
     pub(super) fn call(&mut self, tool: &str, arguments: String) -> Result<Box<str>, Failure> {
         let call = ToolCall {
             id: CallId(1),
-            tool: tool.to_owned(),
+            tool: tool.into(),
             arguments: arguments.into(),
             server: "",
-            caller: "drawspan".to_owned(),
+            caller: "drawspan".into(),
             wants_progress: true,
         };
         let options = Options {

@@ -11,7 +11,7 @@ use crate::codec::scan::{ScanLimits, Scanned, scan};
 use crate::entropy::Seeded;
 use crate::ids::QuestionId;
 use crate::limits::Limits;
-use crate::protocol::message::{RequestMeta, member};
+use crate::protocol::message::member;
 use crate::protocol::server::{
     Answer, Changing, List, Scope, ServerConfig, ServerEvent, ServerPeer, ServerRequest,
 };
@@ -724,7 +724,7 @@ impl Chaos {
             }
             assert_eq!(envelope.id.usable(), Some(&*id.to_string()));
             assert!(self.wire.insert(*id), "{id} is new");
-            let meta = RequestMeta::read(envelope.meta);
+            let meta = envelope.request_meta;
             let stateless = matches!(outgoing.dialect, Dialect::Stateless(_));
             assert_eq!(meta.is_modern(), stateless);
             assert_eq!(meta.protocol_version.is_some(), stateless);
