@@ -225,6 +225,8 @@ limits! {
     buffer_trim_interval, "buffer_trim_interval_ms": Duration = Duration::from_secs(1), "ms";
     /// The largest body whose buffer an HTTP connection keeps for the next request until then.
     body_buffer_bytes_max, "body_buffer_bytes_max": usize = MIB, "bytes";
+    /// The longest parameters of a request, and the longest answer made in place, whose buffer is kept for the next one: two for all HTTP clients, one for each client on a line.
+    text_buffer_bytes_max, "text_buffer_bytes_max": usize = MIB, "bytes";
     /// First wait before an HTTP client that has ended its direction is probed for being gone; doubles.
     half_close_probe_interval, "half_close_probe_interval_ms": Duration = Duration::from_millis(10), "ms";
     /// Probes for one such client; ten end after 10 s, and then it is taken for one that still reads.

@@ -238,6 +238,11 @@ const EDGES: &[(&str, &str, &str)] = &[
         "fn body_buffer_bytes_max(",
     ),
     (
+        "text_buffer_bytes_max",
+        "src/codec/shared_text.rs",
+        "fn text_buffer_bytes_max(",
+    ),
+    (
         "half_close_probe_interval_ms",
         HTTP_LIMITS,
         "half_close_probe_interval(",

@@ -16,7 +16,8 @@ pub struct OutBuf {
 }
 
 /// Capacity that an empty buffer may keep; a bigger one is given back. Above the payloads that come every
-/// day, so that they do not pay for fresh pages each time.
+/// day, so that they do not pay for fresh pages each time, and no more than may wait for one slow reader
+/// (`out_high_bytes`). An HTTP connection gives it back when it is idle.
 const KEEP_BYTES: usize = 1024 * 1024;
 
 impl OutBuf {

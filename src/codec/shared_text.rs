@@ -115,33 +115,35 @@ impl fmt::Display for SharedText {
     }
 }
 
-/// Buffers that a pool keeps. More texts than these may be held; the others are not used again.
+/// Buffers that a pool keeps. More texts than these may be held; the others are not used again. The first one,
+/// which serves where one request is done before the next, may be as big as the limit says; the others are
+/// for calls that wait, and together they are no more than one connection is read at once.
 const BUFFERS_MAX: usize = 8;
-
-/// Capacity that the first buffer may keep, which serves where one request is done before the next.
-const FIRST_BYTES: usize = 512 * 1024;
 
 /// Capacity that each of the others may keep.
 const OTHER_BYTES: usize = 16 * 1024;
 
 /// Makes copies in buffers that nobody holds any more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct TextPool {
+    first_bytes_max: usize,
     buffers: Vec<Arc<String>>,
 }
 
 impl TextPool {
-    /// A pool without buffers.
+    /// A pool without buffers. `bytes_max` is what its first buffer may keep
+    /// ([`Limits::text_buffer_bytes_max`](crate::limits::Limits::text_buffer_bytes_max)).
     #[must_use]
-    pub const fn new() -> Self {
+    pub const fn new(bytes_max: usize) -> Self {
         Self {
+            first_bytes_max: bytes_max,
             buffers: Vec::new(),
         }
     }
 
     /// A copy of `text`.
     pub fn copy(&mut self, text: &str) -> SharedText {
-        let mut most = FIRST_BYTES;
+        let mut most = self.first_bytes_max;
         for buffer in &mut self.buffers {
             if let Some(free) = Arc::get_mut(buffer).filter(|_| text.len() <= most) {
                 free.clear();
@@ -149,7 +151,7 @@ impl TextPool {
                 free.push_str(text);
                 return held(buffer);
             }
-            most = OTHER_BYTES;
+            most = OTHER_BYTES.min(self.first_bytes_max);
         }
         let fresh = Arc::new(text.to_owned());
         if self.buffers.len() < BUFFERS_MAX && text.len() <= most {
@@ -187,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_held_text_stays_as_it_is() {
-        let mut pool = TextPool::new();
+        let mut pool = TextPool::new(1024);
         let held: Vec<_> = (0..3 * BUFFERS_MAX)
             .map(|n| (n, pool.copy(&format!("text {n}"))))
             .collect();
@@ -198,15 +200,16 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_do_not_stay() {
-        let mut pool = TextPool::new();
-        let long = "x".repeat(FIRST_BYTES);
+    fn text_buffer_bytes_max() {
+        const MOST: usize = 64 * 1024;
+        let mut pool = TextPool::new(MOST);
+        let long = "x".repeat(MOST);
         let all: Vec<_> = (0..BUFFERS_MAX).map(|_| pool.copy(&long)).collect();
         assert_eq!(pool.buffers.len(), 1, "one may be long");
         drop(all);
-        drop(pool.copy(&"x".repeat(FIRST_BYTES + 1)));
+        drop(pool.copy(&"x".repeat(MOST + 1)));
         assert_eq!(pool.buffers.len(), 1);
         let kept: usize = pool.buffers.iter().map(|buffer| buffer.capacity()).sum();
-        assert!(kept <= FIRST_BYTES, "{kept} bytes");
+        assert!(kept <= MOST, "{kept} bytes");
     }
 }

@@ -54,7 +54,12 @@ impl StdioHost {
         Self {
             wire,
             lines: LineDecoder::new(limits.message_bytes_max),
-            sink: LineSink::default(),
+            sink: LineSink {
+                out: OutBuf::new(),
+                start: 0,
+                dirty: false,
+                texts: TextPool::new(limits.text_buffer_bytes_max),
+            },
             out_high: limits.out_high_bytes,
             out_low: limits.out_low_bytes,
             paused: false,
@@ -153,7 +158,7 @@ impl StdioHost {
 }
 
 /// Writes messages as lines.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LineSink {
     out: OutBuf,
     start: usize,

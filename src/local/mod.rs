@@ -73,9 +73,6 @@ use crate::protocol::revision::Revision;
 use crate::protocol::server::List;
 use crate::secret::Quoted;
 
-/// Capacity that the buffer for answers in place may keep.
-const SPARE_BYTES: usize = 1024 * 1024;
-
 /// Where the answer to a call is.
 #[derive(Debug)]
 enum Stage {
@@ -593,7 +590,8 @@ impl Local {
     /// Gives back an answer that has left, so that the next one needs no allocation.
     pub fn recycle(&mut self, answer: LocalAnswer) {
         if let LocalAnswer::Result(text) = answer {
-            if text.capacity() > self.spare.capacity() && text.capacity() <= SPARE_BYTES {
+            let kept = self.spare.capacity()..=self.limits.text_buffer_bytes_max;
+            if kept.contains(&text.capacity()) {
                 self.spare = text;
             }
         }

@@ -208,7 +208,7 @@ impl HttpFront {
             starts: DueQueue::default(),
             keepalives: DueQueue::default(),
             scratch: Vec::new(),
-            texts: TextPool::new(),
+            texts: TextPool::new(limits.text_buffer_bytes_max),
         }
     }
 
