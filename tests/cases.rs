@@ -19,9 +19,31 @@ mod http;
 #[path = "../examples/scripted_server/log.rs"]
 mod log;
 
+#[path = "cases/answers.rs"]
+mod answers;
+#[path = "cases/calling.rs"]
+mod calling;
+#[path = "cases/configuration.rs"]
+mod configuration;
+#[path = "cases/ending.rs"]
+mod ending;
 #[path = "cases/era.rs"]
 mod era;
+#[path = "cases/headers.rs"]
+mod headers;
+#[path = "cases/listing.rs"]
+mod listing;
+#[path = "cases/names.rs"]
+mod names;
 #[path = "cases/player.rs"]
 mod player;
+#[path = "cases/schemas.rs"]
+mod schemas;
+#[path = "cases/session.rs"]
+mod session;
+#[path = "cases/starting.rs"]
+mod starting;
+#[path = "cases/streams.rs"]
+mod streams;
 #[path = "cases/world.rs"]
 mod world;

@@ -1,0 +1,195 @@
+//! Lists that are long, endless, restless or partly broken: c18, c20, c21, c22.
+
+use serde_json::{Value, json};
+
+use crate::era::in_era;
+use crate::world::{ERAS, Run, World, case, expect_words, text_of};
+
+/// A configuration with all servers of a case.
+fn servers(world: &World, era: &str, input: &Value) -> Value {
+    let mut servers = json!({});
+    for server in in_era(era, input)["servers"].as_array().unwrap() {
+        let name = server["name"].as_str().unwrap();
+        servers[name] = world.entry(name, &server["steps"], json!({"protocol": era}));
+    }
+    servers
+}
+
+#[test]
+fn c18_cursor_loops() {
+    for era in ERAS {
+        let world = World::new(&format!("c18-{era}"));
+        let config = world.config(servers(&world, era, &case("c18-cursor-loops")["input"]));
+        let run = world.run(&["probe", "--config", &config, "--json"]);
+        let run = run.expect_prompt();
+        let probed = &run.json()["servers"];
+        // Pages that are needed to see the repetition, and how many may be asked for.
+        for (name, tools, pages) in [
+            ("same-cursor", json!(["a", "b"]), 2..=3),
+            ("a-b-a", json!(["a", "b", "c"]), 3..=4),
+            ("ever-new", json!(["t"]), 100..=101),
+            ("good", json!(["echo"]), 1..=1),
+        ] {
+            assert_eq!(probed[name]["toolNames"], tools, "{name}: {run:?}");
+            let asked = world.heard(name).of("tools/list").len();
+            assert!(pages.contains(&asked), "{name}: {asked} pages");
+        }
+        run.expect_diagnostic("same-cursor", &["cursor repeated"]);
+        run.expect_diagnostic("a-b-a", &["cursor repeated"]);
+        run.expect_diagnostic("ever-new", &["100"]);
+        assert_eq!(run.diagnostics_of("good"), Vec::<Value>::new());
+        world.expect_nobody();
+    }
+}
+
+#[test]
+fn c18_one_deadline_for_the_whole_walk() {
+    let world = World::new("c18-deadline");
+    let input = &case("c18-cursor-loops")["input"];
+    let mut steps = input["servers"][2]["steps"].clone();
+    assert_eq!(input["servers"][2]["name"], "ever-new");
+    let page = steps[0]["table"]["tools/list"][0]["steps"][0].clone();
+    steps[0]["table"]["tools/list"][0]["steps"] = json!([{"do": "sleep", "ms": 200}, page]);
+    let keys = json!({"protocol": "legacy", "listTimeoutMs": 1_000});
+    let config = world.config(json!({"s": world.entry("s", &steps, keys)}));
+    let run = world.run(&["probe", "--config", &config, "--json"]);
+    run.expect_diagnostic("s", &["timed out after 1000 ms"]);
+    let asked = world.heard("s").of("tools/list").len();
+    assert!(
+        (2..=6).contains(&asked),
+        "{asked} pages of 200 ms in 1000 ms"
+    );
+    world.expect_nobody();
+}
+
+#[test]
+fn c20_5000_tools() {
+    for era in ERAS {
+        let world = World::new(&format!("c20-{era}"));
+        let all = servers(&world, era, &case("c20-5000-tools")["input"]);
+        let config = world.config(all.clone());
+        for name in ["one-page", "fifty-pages"] {
+            let run = world.run(&["list", name, "--config", &config, "--json"]);
+            let run = run.expect_prompt().expect_code(0);
+            let tools = run.tools();
+            assert_eq!(tools.len(), 5_000, "{name}");
+            let want = (0..5_000).map(|i| format!("tool_{i:05}"));
+            assert!(
+                want.zip(&tools).all(|(want, found)| want == *found),
+                "{name}: its order"
+            );
+            assert_eq!(run.diagnostics(), Vec::<Value>::new());
+        }
+        let run = world.run(&["probe", "--config", &config, "--json"]);
+        let run = run.expect_prompt().expect_code(0);
+        let json = run.json();
+        assert_eq!(json["servers"]["fifty-pages"]["tools"], 5_000);
+        assert_eq!(json["tools"].as_array().unwrap().len(), 10_000);
+
+        let config = world.config_with(all, json!({"limits": {"tools_max": 1_200}}));
+        for name in ["one-page", "fifty-pages"] {
+            let run = world.run(&["list", name, "--config", &config, "--json"]);
+            let run = run.expect_prompt().expect_code(0);
+            assert_eq!(run.tools().len(), 1_200, "{name}");
+            assert_eq!(run.tools()[1_199], "tool_01199", "{name}");
+            run.expect_diagnostic(name, &["1200"]);
+            assert_eq!(run.diagnostics().len(), 1, "{name}");
+        }
+        let run = world.run(&["list", "one-page", "--config", &config, "--json"]);
+        run.expect_diagnostic("one-page", &["1200", "5000"]);
+        world.expect_nobody();
+    }
+}
+
+#[test]
+fn c21_list_changed_storm() {
+    for era in ERAS {
+        for declared in [true, false] {
+            let world = World::new(&format!("c21-{era}-{declared}"));
+            let input = in_era(era, &case("c21-list-changed-storm")["input"]);
+            let mut steps = input["steps"].clone();
+            steps[1]["result"]["capabilities"]["tools"]["listChanged"] = declared.into();
+            let entry = world.entry("s", &steps, json!({"protocol": era}));
+            let config = world.config(json!({"s": entry}));
+            let run = world.run(&["call", "s", "echo", "--config", &config, "--json"]);
+            let run = run.expect_prompt().expect_code(0);
+            assert_eq!(run.text(), "done", "a call in flight is not hurt");
+            let lists = world.heard("s").of("tools/list").len();
+            assert!((1..=3).contains(&lists), "{lists} lists");
+            world.expect_nobody();
+        }
+    }
+}
+
+#[test]
+fn c22_one_bad_schema() {
+    for era in ERAS {
+        let world = World::new(&format!("c22-{era}"));
+        let input = in_era(era, &case("c22-one-bad-schema")["input"]);
+        let entry = world.entry("s", &input["steps"], json!({"protocol": era}));
+        let config = world.config(json!({"s": entry}));
+        let run = world
+            .run(&["list", "s", "--config", &config, "--json"])
+            .expect_code(0);
+        let sent = &input["steps"][0]["table"]["tools/list"]["result"]["tools"];
+        let sent = |name: &str| {
+            let tools = sent.as_array().unwrap().iter();
+            tools
+                .into_iter()
+                .find(|tool| tool["name"] == name)
+                .unwrap()
+                .clone()
+        };
+        let repaired = ["rootOneOf", "noType", "emptySchema", "noSchema"];
+        let left_out = ["nullSchema", "arrayRoot", "trueSchema"];
+        let mut want = vec![sent("good1")];
+        for name in repaired {
+            let mut tool = sent(name);
+            let schema = &mut tool["inputSchema"];
+            if schema.is_null() {
+                *schema = json!({});
+            }
+            schema["type"] = "object".into();
+            if schema.get("properties").is_none() {
+                schema["properties"] = json!({});
+            }
+            want.push(tool);
+        }
+        want.push(sent("good2"));
+        assert_eq!(
+            run.json()["tools"],
+            Value::Array(want),
+            "nothing else is changed"
+        );
+
+        for name in repaired.into_iter().chain(left_out) {
+            expect_told(&run, name);
+        }
+        let nameless = 4;
+        let all = run.diagnostics();
+        assert_eq!(
+            all.len(),
+            repaired.len() + left_out.len() + nameless,
+            "{all:#?}"
+        );
+        assert!(all.iter().all(|one| one["level"] != "error"), "{all:#?}");
+        assert!(all.iter().all(|one| one["phase"] == "list"), "{all:#?}");
+
+        let run = world
+            .run(&["probe", "--config", &config, "--json"])
+            .expect_code(0);
+        assert_eq!(run.json()["servers"]["s"]["tools"], 6);
+        let run = world.run(&["call", "s", "arrayRoot", "--config", &config, "--json"]);
+        run.expect_code(5).expect_error(&["s", "arrayRoot"]);
+        world.expect_nobody();
+    }
+}
+
+/// One diagnostic is about this tool, and says so in its text.
+#[track_caller]
+fn expect_told(run: &Run, tool: &str) {
+    let mut about = run.diagnostics();
+    about.retain(|one| one["tool"] == tool);
+    assert_eq!(about.len(), 1, "{tool}: {about:#?}");
+    expect_words(&text_of(&about[0]["message"]), &[tool]);
+}
