@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use crate::era::in_era;
 use crate::world::{ERAS, Heard, Run, World, case};
 
-/// `call s echo` on a server with these steps and keys.
+/// `call s echo` on a server with these steps and keys. One that is busy sleeping has time to read what it
+/// was sent, and the end of its input, before it is killed.
 #[track_caller]
 fn call(world: &World, era: &str, steps: &Value, mut more: Value) -> Run {
     more["protocol"] = era.into();
     let config = world.config_with(
         json!({"s": world.entry("s", steps, more)}),
-        json!({"limits": {"child_grace_interval_ms": 300}}),
+        json!({"limits": {"child_grace_interval_ms": 3_000}}),
     );
     world.run(&["call", "s", "echo", "--config", &config, "--json"])
 }

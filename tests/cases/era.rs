@@ -79,7 +79,8 @@ fn rewrite_body(body: &mut Value) {
         let whole: String = parts.iter().filter_map(Value::as_str).collect();
         let mut whole = json!([whole]);
         rewrite_body(&mut whole);
-        let (start, rest) = whole[0].as_str().expect("text").split_at(8);
+        // Before the id, which is filled in per part.
+        let (start, rest) = whole[0].as_str().expect("text").split_at(4);
         *parts = vec![start.into(), rest.into()];
         return;
     }

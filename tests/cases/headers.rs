@@ -39,10 +39,15 @@ fn e12_routing_headers() {
         let name = call["params"]["name"].as_str().unwrap_or("echo");
         let peer = server(json!([{"name": name, "inputSchema": schema}]));
         let url = peer.url();
-        let arguments = call["params"]["arguments"].to_string();
+        let mut arguments = call["params"]["arguments"].clone();
+        if let Some(arguments) = arguments.as_object_mut() {
+            // A null does not fit the schema of the case; an absent argument has no header either.
+            arguments.retain(|_, value| !value.is_null());
+        }
+        let given = arguments.to_string();
         let method = call["method"].as_str().unwrap();
         let mut args = match method {
-            "tools/call" => vec!["call", &url, name, "--args", &arguments],
+            "tools/call" => vec!["call", &url, name, "--args", &given],
             "resources/read" => vec!["read", &url, call["params"]["uri"].as_str().unwrap()],
             "tools/list" => vec!["list", &url],
             other => panic!("{other}"),
