@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::era::in_era;
-use crate::world::{ERAS, PROMPT, World, case, expect_words};
+use crate::world::{ERAS, PROMPT, World, case, expect_words, serve};
 
 /// A server that does nothing wrong.
 fn good(era: &str) -> Value {
@@ -263,6 +263,74 @@ fn c06_discover_fallback() {
         }
     }
     assert_eq!(probed.as_object().unwrap().len(), 6);
+    world.expect_nobody();
+}
+
+/// The same over HTTP, where the answer's status speaks too.
+#[test]
+fn c06_discover_fallback_over_http() {
+    let world = World::new("c06-http");
+    let input = &case("e05-get-not-offered")["input"];
+    let json = "Content-Type: application/json\r\n";
+    let unknown =
+        r#"{"jsonrpc":"2.0","id":{{id}},"error":{"code":-32601,"message":"no such method"}}"#;
+    let nameless =
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"not initialized"}}"#;
+    for (head, body) in [
+        ("HTTP/1.1 400 Bad Request\r\n".to_owned(), "no session"),
+        ("HTTP/1.1 404 Not Found\r\n".to_owned(), ""),
+        (format!("HTTP/1.1 200 OK\r\n{json}"), unknown),
+        (format!("HTTP/1.1 400 Bad Request\r\n{json}"), nameless),
+    ] {
+        let mut input = input.clone();
+        let refusal = json!({"when": {"rpc": "server/discover"}, "head": head, "body": [body]});
+        input["exchanges"]
+            .as_array_mut()
+            .unwrap()
+            .insert(0, refusal);
+        let peer = serve(&input);
+        let run = world
+            .run(&["list", &peer.url(), "--json"])
+            .expect_prompt()
+            .expect_code(0);
+        assert_eq!(
+            run.json()["protocolVersion"],
+            "2025-06-18",
+            "after {head:?} {body:?}"
+        );
+        assert_eq!(run.tools(), ["echo"]);
+        assert_eq!(peer.posts("server/discover").len(), 1);
+        let hello = &peer.posts("initialize")[0];
+        assert_eq!(
+            hello.field("mcp-method"),
+            None,
+            "the era's own rules: {hello:?}"
+        );
+    }
+    let peer = serve(&in_era("modern", input));
+    let run = world
+        .run(&["list", &peer.url(), "--json"])
+        .expect_prompt()
+        .expect_code(0);
+    assert_eq!(run.json()["protocolVersion"], "2026-07-28");
+    assert_eq!(peer.posts("initialize").len(), 0);
+}
+
+/// A target that stands on the command line instead of in a configuration.
+#[test]
+fn c03_with_the_command_in_the_arguments() {
+    let world = World::new("c03-command");
+    let command = world.command("s", &case("c03-banner-first")["input"]["steps"]);
+    let target: Vec<&str> = command.iter().map(String::as_str).collect();
+    let run = |args: &[&str]| {
+        let args = [args, &["--protocol", "legacy", "--json", "--"], &target].concat();
+        world.run(&args).expect_prompt().expect_code(0)
+    };
+    assert_eq!(run(&["list"]).tools(), ["echo"]);
+    assert_eq!(run(&["call", "echo", "text=hi"]).text(), "done");
+    let heard = world.heard("s");
+    let call = &heard.of("tools/call")[0]["params"];
+    assert_eq!(call["arguments"], json!({"text": "hi"}), "{call}");
     world.expect_nobody();
 }
 
