@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::era::modern;
-use crate::world::{World, case, serve, serve_variant};
+use crate::world::{World, case, serve, serve_variant, until};
 
 /// A client on the pipes of a scripted server.
 struct Pipes {
@@ -174,11 +174,11 @@ fn a_world_finds_who_is_left() {
     let world = World::new("player-left");
     let pipes = Pipes::open(&world, &json!([{"do": "auto", "table": {}}]));
     let mut sleeper = world.program("sleep", &["60"]).spawn().unwrap();
-    let who = world.nobody().unwrap_err();
-    assert!(
-        who.contains("scripted_server") && who.contains("sleep 60"),
-        "{who}"
-    );
+    // A process that was started just now may have no environment yet.
+    until("both to be found", || match world.nobody() {
+        Err(who) if who.contains("scripted_server") && who.contains("sleep 60") => Ok(()),
+        found => Err(format!("{found:?}")),
+    });
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
     assert_eq!(pipes.end(), Some(0));
