@@ -31,7 +31,7 @@ export async function restarts(checks, what, { drawspan, subject, place, env, ho
         if (server) {
           await server.stop(0);
           server = await listen(place, env, server.port);
-        } else kill(drawspan);
+        } else kill(place);
         let result = await client.tool(tool, given);
         if (result.error || result.isError) {
           const text = JSON.stringify(result);
@@ -54,9 +54,9 @@ async function servesTargets(drawspan, env) {
   return /\[TARGET/.test(help.out);
 }
 
-/** Kills whatever drawspan has started. */
-function kill(drawspan) {
-  const found = leftovers()?.filter(({ command }) => !command.startsWith(drawspan));
+/** Kills the server that drawspan has started as its child. */
+function kill(place) {
+  const found = leftovers()?.filter(({ command }) => command.startsWith(place.command[0]));
   assert.ok(found?.length, "the server runs");
   for (const { pid } of found) process.kill(pid, "SIGKILL");
 }
