@@ -440,7 +440,6 @@ fn every_fixture_is_read_by_a_test() {
             "client/",
             "codec/",
             "http/",
-            "cases/",
             "openclaw-client/",
         ]
         .iter()
