@@ -133,7 +133,10 @@ fn i01_doctor() {
         assert_eq!(found.len(), 1, "{server}, {words:?}: {row}");
         if !level.is_empty() {
             assert_eq!(found[0]["level"], level, "{row}");
-            assert_eq!(row["ok"], level != "error", "{row}");
+        }
+        // A command that is not there is an error of its own, so a warning alone says nothing here.
+        if level == "error" {
+            assert_eq!(row["ok"], false, "{row}");
         }
     }
     for server in ["alias-type", "alias-transport", "url-only", "env-in-header"] {
