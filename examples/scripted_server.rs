@@ -1,15 +1,15 @@
-//! An MCP server that does exactly what a case file says: a peer to test clients with, the badly behaved
-//! ones included.
+//! An MCP server that does exactly what a case file says: a peer to test clients with, the badly
+//! behaved ones included.
 //!
 //! ```sh
 //! scripted_server CASE.json [--server NAME] [--log FILE] [-- ANYTHING…]
 //! scripted_server CASE.json --http [--variant N] [--log FILE]
 //! ```
 //!
-//! The first form is a stdio server, to be started by the client under test; `--server` picks one of a
-//! case with several. The second listens on loopback, prints its URL and plays until it is killed.
-//! `--log` appends one JSON object a line: how it was started, each message as it was read, the end of
-//! its input. What stands behind `--` is only noted there.
+//! The first form is a stdio server, to be started by the client under test; `--server` picks one
+//! of a case with several. The second listens on loopback, prints its URL and plays until it is
+//! killed. `--log` appends one JSON object a line: how it was started, each message as it was read,
+//! the end of its input. What stands behind `--` is only noted there.
 //!
 //! The cases and their language: `protocol-fixtures/cases/README.md`.
 

@@ -1,9 +1,10 @@
-//! What users of MCP clients have reported, as cases: a scripted server that misbehaves in one way, and
-//! what the program must make of it on its command line.
+//! What users of MCP clients have reported, as cases: a scripted server that misbehaves in one way,
+//! and what the program must make of it on its command line.
 //!
-//! Each test is named after its case, a file of `protocol-fixtures/cases`. The servers are played by
-//! `examples/scripted_server`. Nothing sleeps except the servers, where their case says so; upper bounds
-//! are far from what is measured and below the time limit that must not be what ended the wait.
+//! Each test is named after its case, a file of `protocol-fixtures/cases`. The servers are played
+//! by `examples/scripted_server`. Nothing sleeps except the servers, where their case says so;
+//! upper bounds are far from what is measured and below the time limit that must not be what ended
+//! the wait.
 #![cfg(all(target_os = "linux", feature = "cli"))]
 #![allow(
     clippy::unwrap_used,

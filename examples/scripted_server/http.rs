@@ -133,7 +133,8 @@ struct State {
 }
 
 impl Peer {
-    /// Listens on a loopback port of the system's choice. `variant` is put in front of the exchanges.
+    /// Listens on a loopback port of the system's choice. `variant` is put in front of the
+    /// exchanges.
     pub(crate) fn start(
         input: &Value,
         variant: Option<usize>,

@@ -29,8 +29,8 @@ impl Log {
         Ok(log)
     }
 
-    /// Adds one object, with the process and the wall clock in it. A log that cannot be written is not
-    /// worth a peer that behaves differently.
+    /// Adds one object, with the process and the wall clock in it. A log that cannot be written is
+    /// not worth a peer that behaves differently.
     pub(crate) fn note(&mut self, mut what: Value) {
         let Some(file) = &mut self.0 else { return };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::era::in_era;
 use crate::world::{ERAS, Heard, Run, World, case};
 
-/// `call s echo` on a server with these steps and keys. One that is busy sleeping has time to read what it
-/// was sent, and the end of its input, before it is killed.
+/// `call s echo` on a server with these steps and keys. One that is busy sleeping has time to read
+/// what it was sent, and the end of its input, before it is killed.
 #[track_caller]
 fn call(world: &World, era: &str, steps: &Value, mut more: Value) -> Run {
     more["protocol"] = era.into();

@@ -1,4 +1,5 @@
-//! The same case in 2026-07-28: `server/discover` in place of `initialize`, results of that revision.
+//! The same case in 2026-07-28: `server/discover` in place of `initialize`, results of that
+//! revision.
 
 use serde_json::{Value, json};
 

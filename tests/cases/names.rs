@@ -65,8 +65,8 @@ fn h01_sanitise() {
     }
     let mut want: Vec<String> = Vec::new();
     for triple in case["input"]["reference_names"].as_array().unwrap() {
-        // Of two names that differ in letter case the first in byte order is shown as it is; the reference
-        // compares as the locale does.
+        // Of two names that differ in letter case the first in byte order is shown as it is; the
+        // reference compares as the locale does.
         let name = match triple[2].as_str().unwrap() {
             "files__read" => "files__read-2",
             "files__READ-2" => "files__READ",

@@ -1,4 +1,5 @@
-//! The scripted servers themselves, with a client of twenty lines: what a case says is what they do.
+//! The scripted servers themselves, with a client of twenty lines: what a case says is what they
+//! do.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What takes more than one request on one connection: the rest of c06, c07, c11, c21, d04, e04 and e10, by an
-//! MCP client in front of `drawspan serve` with one server behind it.
+//! What takes more than one request on one connection: the rest of c06, c07, c11, c21, d04, e04 and
+//! e10, by an MCP client in front of `drawspan serve` with one server behind it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -139,7 +139,8 @@ fn c07_the_next_call_works() {
         let world = World::new(&format!("c07-session-{era}"));
         let steps = in_era(era, input)["steps"].clone();
         let keys = json!({"protocol": era, "requestTimeoutMs": 2_000});
-        // The first call is given up at 300 ms in the case; here the second must have time to be answered.
+        // The first call is given up at 300 ms in the case; here the second must have time to be
+        // answered.
         let mut steps = steps;
         steps[0]["table"]["tools/call"][0][0]["ms"] = 2_600.into();
         let config = world.config(json!({"s": world.entry("s", &steps, keys)}));

@@ -209,7 +209,8 @@ fn d05_truncated_at_eof() {
     }
 }
 
-/// The exchanges of the 2024-11-05 pair: `opening` down the stream at `/base/sse`, answers after it.
+/// The exchanges of the 2024-11-05 pair: `opening` down the stream at `/base/sse`, answers after
+/// it.
 fn pair(opening: &str, post: &str) -> Value {
     let say = |method: &str, result: Value| {
         let event = format!(r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{result}}}"#);

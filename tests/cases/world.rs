@@ -34,8 +34,8 @@ pub(crate) fn case(id: &str) -> Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// The program that plays stdio servers. `cargo test` builds it; where only one test file is built, this
-/// does.
+/// The program that plays stdio servers. `cargo test` builds it; where only one test file is built,
+/// this does.
 pub(crate) fn scripted_server() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

@@ -5,12 +5,13 @@ import { McpClient } from "../lib/mcp-client.mjs";
 import { leftovers } from "../lib/processes.mjs";
 
 /**
- * Kills the server in the middle of a session: the calls after that work, at the latest the second one,
- * and whoever is told of the loss is told so in words.
+ * Kills the server in the middle of a session: the calls after that work, at the latest the second
+ * one, and whoever is told of the loss is told so in words.
  *
  * Not run, and said so, by a drawspan whose `serve` takes no TARGET.
  */
-export async function restarts(checks, what, { drawspan, subject, place, env, home, configured, listen }) {
+export async function restarts(checks, what, given) {
+  const { drawspan, subject, place, env, home, configured, listen } = given;
   const name = `${what}: killed in mid-session`;
   if (!(await servesTargets(drawspan, env))) {
     console.log(`PENDING   ${name}: drawspan serve takes no TARGET`);

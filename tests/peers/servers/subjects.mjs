@@ -7,8 +7,9 @@ const here = path.dirname(new URL(import.meta.url).pathname);
 /**
  * `[{name, places, tools, calls, resources, reads, prompts, asks}]`.
  *
- * A place is `{name, kind, command, env, path, eras}`: `kind` is the transport; `{port}` in `command` and
- * `env` becomes the port to listen on, `{era}` in the `env` of a stdio server what is asked for; `eras` is what to ask for, with the revision that comes of it.
+ * A place is `{name, kind, command, env, path, eras}`: `kind` is the transport; `{port}` in
+ * `command` and `env` becomes the port to listen on, `{era}` in the `env` of a stdio server what is
+ * asked for; `eras` is what to ask for, with the revision that comes of it.
  */
 export function subjects(peers, home) {
   const node = path.join(peers, "bin/node");
@@ -67,7 +68,11 @@ export function subjects(peers, home) {
         "simulate-research-query",
       ],
       calls: [
-        { tool: "echo", words: ["message=hi there"], gives: (r) => r.content[0].text.includes("hi there") },
+        {
+          tool: "echo",
+          words: ["message=hi there"],
+          gives: (r) => r.content[0].text.includes("hi there"),
+        },
         { tool: "get-sum", args: { a: 20, b: 22 }, gives: (r) => r.content[0].text.includes("42") },
         {
           tool: "get-structured-content",
@@ -170,7 +175,9 @@ export function subjects(peers, home) {
         },
       ],
       resources: 1,
-      reads: [{ uri: "memory://knowledge-graph", gives: (r) => r.contents[0].text.includes("span") }],
+      reads: [
+        { uri: "memory://knowledge-graph", gives: (r) => r.contents[0].text.includes("span") },
+      ],
     },
     {
       name: "python",
