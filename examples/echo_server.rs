@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             registry: registry()?,
             state_key,
         }),
+        upstream: None,
         channel_mode: ChannelMode::Off,
         verbose: false,
         policy: HubPolicy::Open,

@@ -155,7 +155,7 @@ impl Client {
             id: self.calls,
             tool: tool.into(),
             arguments: arguments.into(),
-            server: "",
+            server: "".into(),
             caller: "everything_client".into(),
             wants_progress: false,
         };

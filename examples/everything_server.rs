@@ -67,6 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             registry: offers::registry()?,
             state_key,
         }),
+        upstream: None,
         channel_mode: ChannelMode::Off,
         verbose: false,
         policy: HubPolicy::Open,

@@ -43,7 +43,7 @@ pub struct ToolCall {
     /// The arguments: a raw JSON object, `{}` when the client sent none.
     pub arguments: SharedText,
     /// The server the tool belongs to, for hooks and logs.
-    pub server: &'static str,
+    pub server: SharedText,
     /// Who calls: the name the client gave itself, for hooks and logs.
     pub caller: SharedText,
     /// Whether the client asked for progress notifications.
@@ -291,7 +291,7 @@ fn hook_input(call: &ToolCall) -> String {
     json.push_str(r#","arguments":"#);
     json.push_str(&call.arguments);
     json.push_str(r#","server":"#);
-    write_string(&mut json, call.server);
+    write_string(&mut json, &call.server);
     json.push_str(r#","caller":"#);
     write_string(&mut json, &call.caller);
     json.push_str(&format!(r#","callId":"{}"}}"#, call.id));
@@ -382,7 +382,7 @@ mod tests {
             id: CallId(id),
             tool: "messages_send".into(),
             arguments: r#"{"text":"hi"}"#.into(),
-            server: "openclaw",
+            server: "openclaw".into(),
             caller: "tester".into(),
             wants_progress: false,
         }

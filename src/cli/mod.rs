@@ -13,6 +13,7 @@ mod limits_command;
 mod listen;
 mod running;
 mod serve;
+mod upstreams;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -22,6 +23,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::bridge::ChannelMode;
 use crate::codec::json_object::JsonObject;
+use crate::manager::Prefix;
 use crate::manager::error::UpstreamError;
 
 /// How a command ended. Source: cli-json §8.
@@ -120,7 +122,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve an OpenClaw Gateway to MCP clients: on stdin and stdout, HTTP or a Unix socket
+    /// Serve an OpenClaw Gateway or MCP servers to MCP clients: on stdin and stdout, HTTP or a Unix socket
     Serve(ServeArgs),
     /// Run the embedded Gateway on its own, or talk to a Gateway
     Gateway(GatewayArgs),
@@ -168,6 +170,14 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ServeArgs {
+    /// Servers to offer: configured names, URLs or unix:/PATH (default: all that are configured, or the Gateway)
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+    /// Show the tools of servers as server__tool: always, never, or when there are several
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_prefix)]
+    prefix: PrefixArg,
+    #[command(flatten)]
+    target: client::TargetArgs,
     /// Where to serve: `stdio`, http://HOST:PORT or unix:/PATH; may be given several times. Port 0 lets
     /// the system choose one, which stderr tells
     #[arg(long, value_name = "ADDR", default_value = "stdio")]
@@ -189,9 +199,6 @@ struct ServeArgs {
     /// Announce messages to Claude as channel notifications
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     claude_channel_mode: Mode,
-    /// Configuration file (default: ./drawspan.json, where it exists)
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     /// Where the embedded Gateway keeps its conversations
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
@@ -293,6 +300,28 @@ impl std::fmt::Display for Mode {
             ChannelMode::On => "on",
             ChannelMode::Off => "off",
         })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PrefixArg(Prefix);
+
+impl std::fmt::Display for PrefixArg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            Prefix::Always => "always",
+            Prefix::Auto => "auto",
+            Prefix::Never => "never",
+        })
+    }
+}
+
+fn parse_prefix(text: &str) -> Result<PrefixArg, String> {
+    match text {
+        "always" => Ok(PrefixArg(Prefix::Always)),
+        "auto" => Ok(PrefixArg(Prefix::Auto)),
+        "never" => Ok(PrefixArg(Prefix::Never)),
+        _ => Err("use always, auto or never".to_owned()),
     }
 }
 

@@ -1,22 +1,25 @@
 //! `drawspan serve`: an OpenClaw Gateway in an MCP client, over stdin and stdout, HTTP or Unix sockets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::connection::{Connection, connection, credentials, report, settings};
 use super::embedded::{self, Embedded};
 use super::listen::{Door, doors, http_config};
-use super::{CommandResult, Exit, Failure, ServeArgs};
+use super::upstreams::{self, Upstreams};
+use super::{CommandResult, Exit, Failure, ServeArgs, say};
 use crate::clock::Now;
 use crate::entropy::Entropy;
 use crate::gateway::endpoint::{Credentials, Endpoint, EndpointInputs};
 use crate::gateway::identity::{DeviceIdentity, PLATFORM};
 use crate::gateway::session::{RefusalKind, SessionConfig};
-use crate::hub::{GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome, ServerIdentity};
+use crate::hub::{
+    GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome, ServerIdentity, UpstreamConfig,
+};
 use crate::ids::WireId;
-use crate::io::EventLoop;
 use crate::io::identity_files::IdentityFiles;
 use crate::io::system::OsEntropy;
+use crate::io::{EventLoop, HostSignal};
 use crate::limits::Limits;
 use crate::link::Driven;
 use crate::link::websocket::ConnectSpec;
@@ -24,7 +27,7 @@ use crate::link::websocket::ConnectSpec;
 pub(super) fn run(args: ServeArgs) -> CommandResult {
     let doors = doors(&args.listen)?;
     let http = http_config(&args, &doors)?;
-    let settings = settings(args.config.as_deref())?;
+    let settings = settings(args.target.config.as_deref())?;
     let mut events = start(EventLoop::new(&settings.limits))?;
     super::guard::set_up(&mut events);
     if let Some(shortage) = events.descriptor_shortage(&settings.limits) {
@@ -37,11 +40,15 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     let mut entropy = OsEntropy::new();
     let now = events.now();
     let mut embedded = None;
-    let (gateway, files) = if args.gateway.as_deref() == Some("embedded") {
+    let Upstreams { servers, file } = upstreams::find(&args)?;
+    let wants_gateway = args.gateway.is_some() || (servers.is_empty() && file.is_none());
+    let (gateway, files) = if !wants_gateway {
+        (None, None)
+    } else if args.gateway.as_deref() == Some("embedded") {
         let opened = open_embedded(&mut events, args.store.clone(), &settings.limits)?;
         let gateway = to_embedded(&opened, &settings.limits, &mut entropy)?;
         embedded = Some(opened);
-        (gateway, None)
+        (Some(gateway), None)
     } else {
         let Connection { gateway, files } = connection(
             args.gateway.as_deref(),
@@ -50,14 +57,29 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
             now,
             &mut entropy,
         )?;
-        (gateway, Some(files))
+        (Some(gateway), Some(files))
     };
+    if let Some(file) = &file {
+        if let Err(error) = events.watch_file(file) {
+            let name = upstreams::label(file);
+            say(&format!("warning: changes of {name} are not seen: {error}"));
+        }
+    }
+    let identity = match &gateway {
+        Some(_) => ServerIdentity::bridge(),
+        None => ServerIdentity::span(),
+    };
+    let upstream = (file.is_some() || !servers.is_empty()).then_some(UpstreamConfig {
+        servers,
+        prefix: args.prefix.0,
+    });
     let limit = settings.limits.finish_timeout;
     let config = HubConfig {
         limits: settings.limits,
-        identity: ServerIdentity::bridge(),
+        identity,
         local: None,
-        gateway: Some(gateway),
+        upstream,
+        gateway,
         channel_mode: args.claude_channel_mode.0,
         verbose: args.verbose,
         policy: settings.hook.map_or(HubPolicy::Open, HubPolicy::Hook),
@@ -84,8 +106,17 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
             }
             None => start(events.turn(&mut [&mut hub]))?,
         }
-        while events.take_signal().is_some() {
-            hub.shutdown(events.now());
+        while let Some(signal) = events.take_signal() {
+            let now = events.now();
+            match (signal, &file) {
+                (HostSignal::Hangup | HostSignal::FileChanged, Some(file)) => {
+                    reload(&mut hub, file, now);
+                }
+                (HostSignal::FileChanged, None) => {}
+                (HostSignal::Terminate | HostSignal::Interrupt | HostSignal::Hangup, _) => {
+                    hub.shutdown(now);
+                }
+            }
         }
         match attend(&mut hub, files.as_ref(), args.verbose) {
             Ok(None) => {}
@@ -98,6 +129,14 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         None => linger(&mut events, &mut [&mut hub], limit),
     };
     ended.and_then(|exit| lingered.map(|()| exit))
+}
+
+/// Serves what the configuration says now. Servers whose records are the same keep their connections.
+fn reload(hub: &mut Hub, file: &Path, now: Now) {
+    match upstreams::read_again(file) {
+        Ok(servers) => hub.set_servers(now, servers),
+        Err(why) => say(&format!("warning: {why}")),
+    }
 }
 
 /// Opens the doors; gives those whose port the system chooses.

@@ -248,7 +248,10 @@ impl Hub {
                 Work::Spoke(peer) => self.route_http_events(now, peer, None),
                 Work::Ended(peer) => {
                     for call in self.ledger.of_peer(peer) {
-                        self.drop_call(call);
+                        self.drop_call(now, call);
+                    }
+                    if let Some(side) = &mut self.upstream {
+                        side.close_client(now, peer);
                     }
                 }
                 Work::Lost(events) => self.diagnose(Diagnostic::new(

@@ -50,6 +50,9 @@ impl Hub {
         if let Some(local) = &mut self.local {
             local.desk.close(now, &why);
         }
+        if let (Some(side), false) = (&mut self.upstream, stopped) {
+            side.manager.close(now);
+        }
     }
 
     /// Lets go of the Gateway once it owes no answer any more, or its time is up, or `at_once`. Says whether
@@ -58,7 +61,9 @@ impl Hub {
         let (Some((outcome, _)), Some(until)) = (&self.ending, self.winding_down) else {
             return false;
         };
-        let owes = !self.ledger.at(Place::Bridge).is_empty();
+        let owes = [Place::Bridge, Place::Upstream]
+            .iter()
+            .any(|place| !self.ledger.at(*place).is_empty());
         if owes && !at_once && until > now.up {
             return false;
         }
@@ -66,6 +71,9 @@ impl Hub {
         self.bridge.close(&why(outcome));
         if let Some(gateway) = &mut self.gateway {
             gateway.session.shutdown(now);
+        }
+        if let Some(side) = &mut self.upstream {
+            side.manager.close(now);
         }
         true
     }
@@ -102,7 +110,7 @@ impl Hub {
             );
             for call in calls {
                 if let Some(entry) = self.ledger.entry(call) {
-                    self.stop_work(call, entry.place);
+                    self.stop_work(now, call, entry.place);
                     self.answer(now, call, &ToolResult::error(&text));
                 }
             }
@@ -136,7 +144,11 @@ impl Hub {
                 && !self
                     .gateway
                     .as_ref()
-                    .is_some_and(|gateway| gateway.wire.is_open());
+                    .is_some_and(|gateway| gateway.wire.is_open())
+                && self
+                    .upstream
+                    .as_ref()
+                    .is_none_or(|side| side.manager.is_gone());
             if quiet || too_late {
                 self.finished = true;
                 self.events.push_back(HubEvent::Finished(outcome.clone()));
@@ -183,9 +195,12 @@ impl Hub {
             return false;
         }
         for call in self.ledger.of_peer(id) {
-            self.drop_call(call);
+            self.drop_call(now, call);
         }
         self.leaving.remove(&id);
+        if let Some(side) = &mut self.upstream {
+            side.close_client(now, id);
+        }
         let mut outcome = Outcome::ClientDone;
         if let Some(client) = self.lines.remove(&id) {
             self.wires.remove(&client.link.wire());

@@ -17,6 +17,8 @@ pub enum Place {
     Local,
     /// The embedding program reads a resource for it.
     Reading,
+    /// An upstream server runs it.
+    Upstream,
 }
 
 /// One call.

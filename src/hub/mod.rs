@@ -23,6 +23,7 @@ pub mod ledger;
 mod local_side;
 mod route;
 mod socket_door;
+mod upstream_side;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -38,13 +39,15 @@ use self::ledger::Ledger;
 pub use self::local_side::LocalConfig;
 use self::local_side::LocalSide;
 use self::socket_door::SocketDoor;
+pub use self::upstream_side::UpstreamConfig;
+use self::upstream_side::UpstreamSide;
 pub use self::usage::{LIMITS_METHOD, Usage};
 use crate::bridge::{Bridge, ChannelMode};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::codec::outbuf::OutBuf;
 use crate::diagnostic::{Diagnostic, Level, Subject};
-use crate::entropy::Entropy;
+use crate::entropy::{Entropy, Seeded};
 use crate::gate::{Gate, Policy, Verdict};
 use crate::gateway::identity::StoredToken;
 use crate::gateway::session::{GatewaySession, Refusal, SessionConfig};
@@ -68,6 +71,9 @@ pub struct HubConfig {
     pub gateway: Option<GatewayConfig>,
     /// What the embedding program offers itself.
     pub local: Option<LocalConfig>,
+    /// Servers whose tools are offered beside the channel tools. What the program offers itself
+    /// ([`HubConfig::local`]) does not go together with them.
+    pub upstream: Option<UpstreamConfig>,
     /// Whether conversations are announced to Claude as channel messages.
     pub channel_mode: ChannelMode,
     /// Say more on stderr.
@@ -102,6 +108,15 @@ impl ServerIdentity {
             title: Some("drawspan".to_owned()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             instructions: None,
+        }
+    }
+
+    /// Who a span of MCP servers says it is.
+    #[must_use]
+    pub fn span() -> Self {
+        Self {
+            name: "drawspan".to_owned(),
+            ..Self::bridge()
         }
     }
 
@@ -246,6 +261,7 @@ pub struct Hub {
     leaving: BTreeSet<PeerId>,
     gateway: Option<GatewaySide>,
     local: Option<LocalSide>,
+    upstream: Option<UpstreamSide>,
     bridge: Bridge,
     gate: Gate,
     hooks: BTreeMap<CallId, CommandRun>,
@@ -270,12 +286,13 @@ impl std::fmt::Debug for Hub {
 impl Hub {
     /// A hub that starts to connect to its Gateway and has no client yet.
     #[must_use]
-    pub fn new(config: HubConfig, entropy: Box<dyn Entropy>, now: Now) -> Self {
+    pub fn new(config: HubConfig, mut entropy: Box<dyn Entropy>, now: Now) -> Self {
         let HubConfig {
             limits,
             identity,
             gateway,
             local,
+            upstream,
             channel_mode,
             verbose,
             policy,
@@ -291,8 +308,16 @@ impl Hub {
             &identity,
             gateway.is_some().then_some(channel_mode),
             local.as_ref(),
+            upstream.as_ref(),
             &limits,
         ));
+        let upstream = upstream.map(|config| {
+            // It needs chance for the jitter of its waits only.
+            let mut seed = [0; 8];
+            entropy.fill(&mut seed);
+            let jitter = Box::new(Seeded::new(u64::from_le_bytes(seed)));
+            UpstreamSide::new(config, identity.as_json(), &limits, jitter, now)
+        });
         let mut hub = Self {
             http: HttpFront::new(http, server.clone(), &limits),
             server,
@@ -313,6 +338,7 @@ impl Hub {
                 tickets: BTreeMap::new(),
             }),
             local: local.map(|config| LocalSide::new(config, &limits)),
+            upstream,
             bridge: Bridge::new(&limits, channel_mode, verbose),
             gate: Gate::new(policy, &limits),
             hooks: BTreeMap::new(),
@@ -400,6 +426,7 @@ impl Hub {
                 | self.step_bridge(now)
                 | self.step_hooks(now)
                 | self.step_local(now)
+                | self.step_upstream(now)
                 | self.step_http(now);
             if !moved && !self.finish_if_done(now) {
                 self.collect_requests();
@@ -434,6 +461,7 @@ fn server_config(
     identity: &ServerIdentity,
     bridge: Option<ChannelMode>,
     local: Option<&LocalConfig>,
+    upstream: Option<&UpstreamConfig>,
     limits: &Limits,
 ) -> ServerConfig {
     let mut legacy = Vec::new();
@@ -460,7 +488,16 @@ fn server_config(
             .iter()
             .any(|members| members.contains(&format!("\"{name}\":")))
     };
-    if bridge.is_some() {
+    // A server says what it has only once it is connected to. What it lacks it refuses itself.
+    if let (Some(upstream), None, None) = (upstream, bridge, local) {
+        if upstream.servers.len() == 1 {
+            for members in [&mut legacy, &mut modern] {
+                members.push(r#""resources":{},"prompts":{},"completions":{}"#.to_owned());
+            }
+        }
+    }
+    changing.tools |= upstream.is_some();
+    if bridge.is_some() || upstream.is_some() {
         for members in [&mut legacy, &mut modern] {
             if !declares(members, "tools") {
                 members.push(r#""tools":{"listChanged":true}"#.to_owned());
@@ -494,6 +531,12 @@ fn server_config(
 
 impl Driven for Hub {
     fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
+        if wire >= upstream_side::FIRST_WIRE {
+            if let Some(side) = &mut self.upstream {
+                side.manager.handle_io(now, wire, event);
+            }
+            return self.settle(now);
+        }
         match self.wires.get(&wire).copied() {
             Some(Owner::Lines(peer)) => self.handle_lines(now, peer, event),
             Some(Owner::Http) => {
@@ -553,6 +596,9 @@ impl Driven for Hub {
         if let Some(local) = &mut self.local {
             local.desk.handle_timeout(now);
         }
+        if let Some(side) = &mut self.upstream {
+            side.manager.handle_timeout(now);
+        }
         self.bridge.handle_timeout(now);
         self.http.handle_timeout(now);
         self.hurry_ended_clients(now);
@@ -580,6 +626,9 @@ impl Driven for Hub {
             self.local
                 .as_ref()
                 .and_then(|local| local.desk.next_deadline()),
+            self.upstream
+                .as_ref()
+                .and_then(|side| side.manager.next_deadline()),
             self.bridge.next_deadline(),
             self.gate.next_deadline(),
         ];
@@ -588,6 +637,9 @@ impl Driven for Hub {
     }
 
     fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
+        if wire >= upstream_side::FIRST_WIRE {
+            return self.upstream.as_mut()?.manager.outgoing(wire);
+        }
         let Some(owner) = self.wires.get(&wire) else {
             return self.sockets.outgoing(wire);
         };

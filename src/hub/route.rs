@@ -28,8 +28,11 @@ impl Hub {
                 });
             }
             ServerEvent::Cancelled(key) => {
+                if self.drop_parked(peer, key) {
+                    return;
+                }
                 if let Some(call) = self.ledger.find(peer, key) {
-                    self.drop_call(call);
+                    self.drop_call(now, call);
                 }
             }
             ServerEvent::ListenTasks {
@@ -44,6 +47,13 @@ impl Hub {
     }
 
     fn route_request(&mut self, now: Now, peer: PeerId, request: ServerRequest) {
+        if let Some(request) = self.route_upstream(now, peer, request) {
+            self.route_known_request(now, peer, request);
+        }
+    }
+
+    /// A request that is not to wait for upstream servers.
+    pub(super) fn route_known_request(&mut self, now: Now, peer: PeerId, request: ServerRequest) {
         match &*request.method {
             "tools/list" if self.gateway.is_some() => {
                 let tools = std::mem::take(&mut self.tools);
@@ -99,7 +109,11 @@ impl Hub {
             .local
             .as_ref()
             .is_some_and(|local| local.desk.owns(&call.tool));
-        if !ours && !local {
+        let upstream = match ours || local {
+            true => None,
+            false => self.upstream_server_of(peer, &call.tool),
+        };
+        if !ours && !local && upstream.is_none() {
             // The channel tools keep OpenClaw's way of saying so. Spec: -32602 for everybody else.
             if self.gateway.is_some() {
                 let result = ToolResult::error(&crate::bridge::not_found(&call.tool));
@@ -113,7 +127,11 @@ impl Hub {
             return self.respond(now, peer, key, Answer::Error(&error));
         }
         call.id = self.ledger.open(peer, key);
-        call.server = if ours { "openclaw" } else { "local" };
+        call.server = match &upstream {
+            Some(server) => server.as_str().into(),
+            None if ours => SharedText::fixed("openclaw"),
+            None => SharedText::fixed("local"),
+        };
         let caller = self.peer(peer).map(ServerPeer::client_name);
         call.caller = caller.cloned().unwrap_or_default();
         if let (false, Some(local)) = (ours, &mut self.local) {
@@ -139,9 +157,13 @@ impl Hub {
     pub(super) fn route_passage(&mut self, now: Now, passage: Passage) {
         match passage {
             Passage::Open(gated) => {
-                if let (false, Some(local)) = (self.is_bridged(gated.tool()), &mut self.local) {
+                let bridged = self.is_bridged(gated.tool());
+                if let (false, Some(local)) = (bridged, &mut self.local) {
                     self.ledger.moved(gated.id(), Place::Local);
                     return local.call(now, &gated);
+                }
+                if !bridged && self.upstream.is_some() {
+                    return self.call_upstream(now, gated);
                 }
                 self.ledger.moved(gated.id(), Place::Bridge);
                 self.bridge.call(now, gated, &mut *self.entropy);
@@ -173,13 +195,13 @@ impl Hub {
     }
 
     /// Nobody wants the answer of a call any more.
-    pub(super) fn drop_call(&mut self, call: CallId) {
+    pub(super) fn drop_call(&mut self, now: Now, call: CallId) {
         if let Some(entry) = self.ledger.close(call) {
-            self.stop_work(call, entry.place);
+            self.stop_work(now, call, entry.place);
         }
     }
 
-    pub(super) fn stop_work(&mut self, call: CallId, place: Place) {
+    pub(super) fn stop_work(&mut self, now: Now, call: CallId, place: Place) {
         if let Some(local) = &mut self.local {
             local.cancel(call);
         }
@@ -190,6 +212,11 @@ impl Hub {
             }
             Place::Bridge => self.bridge.cancel(call),
             Place::Local | Place::Reading => {}
+            Place::Upstream => {
+                if let Some(side) = &mut self.upstream {
+                    side.cancel(now, call);
+                }
+            }
         }
     }
 
@@ -250,7 +277,7 @@ fn tool_call(request: &ServerRequest) -> Result<ToolCall, RpcError> {
         id: CallId::default(),
         tool,
         arguments,
-        server: "",
+        server: SharedText::default(),
         caller: SharedText::default(),
         wants_progress: request.wants_progress,
     })

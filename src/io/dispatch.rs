@@ -3,8 +3,12 @@
 use mio::Token;
 
 use super::child::News;
+use super::file_watch::FileWatch;
+use super::signals::HostSignal;
 use super::wire::{Side, State};
-use super::{Alarm, EventLoop, FIRST_TOKEN, Key, LAST_READS_MAX, PARENT, SIGNALS, Source, WAKER};
+use super::{
+    Alarm, EventLoop, FILE, FIRST_TOKEN, Key, LAST_READS_MAX, PARENT, SIGNALS, Source, WAKER,
+};
 use crate::clock::Now;
 use crate::link::{Driven, ExitReport, IoEvent};
 
@@ -58,6 +62,12 @@ impl EventLoop {
                 SIGNALS => {
                     let pending = self.signals.as_mut().map(|s| s.pending());
                     self.signals_seen.extend(pending.into_iter().flatten());
+                    continue;
+                }
+                FILE => {
+                    if self.file.as_ref().is_some_and(FileWatch::has_changed) {
+                        self.signals_seen.push_back(HostSignal::FileChanged);
+                    }
                     continue;
                 }
                 PARENT => {

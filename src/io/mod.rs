@@ -19,6 +19,7 @@ mod connect;
 mod descriptor;
 mod dispatch;
 mod fault;
+mod file_watch;
 mod finishing;
 #[cfg(target_os = "linux")]
 mod guardian;
@@ -51,6 +52,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Token, Waker};
 
 use self::child::ChildProcess;
+use self::file_watch::FileWatch;
 use self::finishing::Finishing;
 use self::journal::Journal;
 use self::resolver::Resolver;
@@ -108,6 +110,7 @@ const FIRST_TOKEN: usize = 16;
 const WAKER: Token = Token(0);
 const SIGNALS: Token = Token(1);
 const PARENT: Token = Token(2);
+const FILE: Token = Token(3);
 
 /// How long the groups killed at the end may take to be reaped. They are gone at once unless a
 /// process hangs in the kernel, and then nobody can wait for it.
@@ -167,6 +170,7 @@ pub struct EventLoop {
     last_reads: Option<u32>,
     signals: Option<HostSignals>,
     signals_seen: VecDeque<HostSignal>,
+    file: Option<FileWatch>,
 }
 
 impl EventLoop {
@@ -216,6 +220,7 @@ impl EventLoop {
             last_reads: None,
             signals: None,
             signals_seen: VecDeque::new(),
+            file: None,
         })
     }
 
@@ -349,6 +354,16 @@ impl EventLoop {
         if self.signals.is_none() {
             self.signals = HostSignals::watch(self.poll.registry(), SIGNALS)?;
         }
+        Ok(())
+    }
+
+    /// From now on [`HostSignal::FileChanged`] tells when this file is written, replaced or removed. One file
+    /// at a time. Systems without inotify tell nothing.
+    ///
+    /// # Errors
+    /// When its directory is not there, or the system has no descriptors left.
+    pub fn watch_file(&mut self, path: &std::path::Path) -> io::Result<()> {
+        self.file = Some(FileWatch::new(path, self.poll.registry(), FILE)?);
         Ok(())
     }
 

@@ -4,15 +4,17 @@ use std::io;
 
 use mio::{Registry, Token};
 
-/// A signal that asks the program to end.
+/// What the program is told from outside, beside its wires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostSignal {
     /// SIGTERM.
     Terminate,
     /// SIGINT: Ctrl-C.
     Interrupt,
-    /// SIGHUP: the terminal is gone.
+    /// SIGHUP: the terminal is gone, or the configuration is to be read again.
     Hangup,
+    /// The file of [`EventLoop::watch_file`](super::EventLoop::watch_file) is another now.
+    FileChanged,
 }
 
 #[cfg(feature = "cli")]

@@ -4,6 +4,7 @@
 use crate::codec::json_object::JsonObject;
 use crate::codec::json_text::write_string;
 use crate::manager::server_config::ServerKey;
+use crate::protocol::client::peer::RemoteError;
 
 /// The part of the work in which something failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +93,8 @@ pub struct UpstreamError {
 /// The members of `error.data`. Source: the command line's contract (errors).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The JSON-RPC error the server sent: code, and its own `data` as raw JSON.
-    pub rpc: Option<(i64, Option<Box<str>>)>,
+    /// The JSON-RPC error the server sent.
+    pub rpc: Option<RemoteError>,
     /// `exitCode`.
     pub exit_code: Option<i32>,
     /// `signal`, by name.
@@ -137,7 +138,7 @@ impl UpstreamError {
     #[must_use]
     pub fn code(&self) -> i64 {
         match (&self.facts.rpc, self.kind) {
-            (Some((code, _)), _) => *code,
+            (Some(error), _) => error.code,
             (None, FailureKind::Arguments) => -32602,
             (None, _) => -32603,
         }
@@ -177,7 +178,7 @@ impl UpstreamError {
             }
             data.raw("challenge", &challenge.end());
         }
-        if let Some((_, Some(own))) = &facts.rpc {
+        if let Some(own) = facts.rpc.as_ref().and_then(|error| error.data.as_ref()) {
             data.raw("error", own);
         }
         data.end()

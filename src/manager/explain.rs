@@ -11,7 +11,7 @@ use crate::manager::diagnostic::ServerDiagnostic;
 use crate::manager::error::{FailureKind, Phase, UpstreamError};
 use crate::manager::health::RetryAfter;
 use crate::manager::server_config::{ServerConfig, ServerKey, Transport};
-use crate::protocol::client::peer::{CallFault, ConnectFault};
+use crate::protocol::client::peer::{CallFault, ConnectFault, RemoteError};
 use crate::protocol::client::{RequestEnd, StatusEnd};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::secret::{Quoted, mask_text};
@@ -165,9 +165,17 @@ pub(super) fn call(config: &ServerConfig, stderr: &str, fault: &CallFault) -> Up
     let text = mask_text(&fault.to_string());
     let at = |kind| line(config, Phase::Call, kind, &text);
     match fault {
-        CallFault::Remote { code, data, .. } => {
+        CallFault::Remote {
+            code,
+            message,
+            data,
+        } => {
             let mut error = at(FailureKind::Remote);
-            error.facts.rpc = Some((*code, data.clone()));
+            error.facts.rpc = Some(RemoteError {
+                code: *code,
+                message: message.clone(),
+                data: data.clone(),
+            });
             error
         }
         CallFault::TimedOut { limit, .. } => {
@@ -206,7 +214,7 @@ pub(super) fn connect(config: &ServerConfig, stderr: &str, fault: &ConnectFault)
         | ConnectFault::Violation(_) => at(FailureKind::Protocol),
         ConnectFault::Refused { error: remote, .. } => {
             let mut error = at(FailureKind::Remote);
-            error.facts.rpc = Some((remote.code, remote.data.clone()));
+            error.facts.rpc = Some(remote.clone());
             error
         }
         ConnectFault::End { end, .. } => ended(config, phase, end, &text),

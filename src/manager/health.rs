@@ -351,7 +351,11 @@ mod tests {
         let server = ServerKey("s".into());
         let of = |kind, code: Option<i64>| {
             let mut error = UpstreamError::new(&server, Phase::Call, kind, String::new());
-            error.facts.rpc = code.map(|code| (code, None));
+            error.facts.rpc = code.map(|code| crate::protocol::client::peer::RemoteError {
+                code,
+                message: String::new(),
+                data: None,
+            });
             Verdict::of(&error)
         };
         for code in [-32600, -32601, -32602] {

@@ -22,6 +22,8 @@ pub enum ErrorCode {
     HeaderMismatch,
     /// There is no such resource (handshake revisions).
     ResourceNotFound,
+    /// What an upstream server has answered with, whatever it is.
+    Upstream(i32),
 }
 
 impl ErrorCode {
@@ -38,6 +40,7 @@ impl ErrorCode {
             Self::HeaderMismatch => -32020,
             Self::MissingClientCapability => -32021,
             Self::UnsupportedProtocolVersion => -32022,
+            Self::Upstream(code) => code,
         }
     }
 }

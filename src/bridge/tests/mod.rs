@@ -113,7 +113,7 @@ impl Rig {
             id,
             tool: tool.into(),
             arguments: arguments.into(),
-            server: "openclaw",
+            server: "openclaw".into(),
             caller: "test".into(),
             wants_progress: progress,
         });

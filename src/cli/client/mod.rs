@@ -10,7 +10,7 @@ mod probe;
 mod prompt;
 mod read;
 mod render;
-mod servers;
+pub(super) mod servers;
 mod session;
 mod status;
 mod target;
@@ -18,7 +18,7 @@ mod terminal;
 
 use clap::Args;
 
-use self::target::TargetArgs;
+pub(super) use self::target::TargetArgs;
 use super::{CommandResult, Exit};
 use crate::config::import::Program;
 use crate::manager::error::{FailureKind, UpstreamError};
@@ -132,10 +132,10 @@ pub(super) struct DoctorArgs {
 pub(super) struct SourceArgs {
     /// Configuration file (default: ./drawspan.json, ./.mcp.json)
     #[arg(long, value_name = "FILE")]
-    config: Option<std::path::PathBuf>,
+    pub(super) config: Option<std::path::PathBuf>,
     /// Read the servers of another program's configuration
     #[arg(long, value_name = "PROGRAM", value_parser = parse_program, conflicts_with = "config")]
-    import: Option<Program>,
+    pub(super) import: Option<Program>,
 }
 
 /// The program of a word.
@@ -189,10 +189,8 @@ pub(super) fn exit_of(error: &UpstreamError) -> Exit {
         FailureKind::Protocol => Exit::Protocol,
         FailureKind::Arguments => Exit::ToolError,
         // Which of a server's own errors mean "no such tool" is told by their code alone.
-        FailureKind::Remote => match error.facts.rpc {
-            Some((-32602, _)) if error.phase == crate::manager::error::Phase::Call => {
-                Exit::ToolError
-            }
+        FailureKind::Remote => match error.facts.rpc.as_ref().map(|error| error.code) {
+            Some(-32602) if error.phase == crate::manager::error::Phase::Call => Exit::ToolError,
             Some(_) | None => Exit::Failed,
         },
         FailureKind::Config

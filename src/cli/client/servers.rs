@@ -14,10 +14,10 @@ use crate::secret::Quoted;
 
 /// What the configuration says, with the limits it sets.
 #[derive(Default)]
-pub(super) struct Servers {
-    pub(super) map: ServerMap,
-    pub(super) limits: Limits,
-    pub(super) configured: Vec<Configured>,
+pub(in crate::cli) struct Servers {
+    pub(in crate::cli) map: ServerMap,
+    pub(in crate::cli) limits: Limits,
+    pub(in crate::cli) configured: Vec<Configured>,
 }
 
 impl Servers {
@@ -25,7 +25,7 @@ impl Servers {
     ///
     /// # Errors
     /// When a file cannot be read or is no configuration.
-    pub(super) fn read(source: &SourceArgs) -> Result<Self, Failure> {
+    pub(in crate::cli) fn read(source: &SourceArgs) -> Result<Self, Failure> {
         let usage = |error: String| Failure::new(Exit::Usage, error);
         let env = config::environment();
         let mut limits = Limits::default();
@@ -39,7 +39,7 @@ impl Servers {
             None => match find_config(source.config.as_deref()) {
                 Some(path) => {
                     let shown = path.display().to_string();
-                    let named = |error| usage(format!("{}: {error}", Quoted(&shown)));
+                    let named = |error| usage(format!("configuration {} {error}", Quoted(&shown)));
                     let config = Config::read(&path).map_err(named)?;
                     config.apply_limits(&mut limits).map_err(named)?;
                     config.servers
@@ -66,7 +66,7 @@ impl Servers {
     ///
     /// # Errors
     /// When there is none: usage, with what to do next.
-    pub(super) fn named(&self, name: &str) -> Result<&Configured, Failure> {
+    pub(in crate::cli) fn named(&self, name: &str) -> Result<&Configured, Failure> {
         self.configured
             .iter()
             .find(|one| one.key.as_str() == name)
@@ -91,7 +91,7 @@ impl Servers {
 ///
 /// # Errors
 /// When there is no such server, or its record cannot be used.
-pub(super) fn target(
+pub(in crate::cli) fn target(
     args: &TargetArgs,
     words: &mut Vec<String>,
 ) -> Result<(ServerConfig, Limits), Failure> {
@@ -127,7 +127,7 @@ pub(super) fn target(
 ///
 /// # Errors
 /// When it is disabled, or what keeps the record from being used.
-pub(super) fn usable(one: Configured) -> Result<ServerConfig, Failure> {
+pub(in crate::cli) fn usable(one: Configured) -> Result<ServerConfig, Failure> {
     let Configured {
         key,
         enabled,
@@ -155,6 +155,6 @@ pub(super) fn usable(one: Configured) -> Result<ServerConfig, Failure> {
 }
 
 /// A server's name for a message.
-pub(super) fn shown(key: &ServerKey) -> String {
+pub(in crate::cli) fn shown(key: &ServerKey) -> String {
     Quoted(key.as_str()).to_string()
 }

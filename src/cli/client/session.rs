@@ -138,7 +138,7 @@ impl Session {
             id: CallId(1),
             tool: tool.into(),
             arguments: arguments.into(),
-            server: "",
+            server: "".into(),
             caller: "drawspan".into(),
             wants_progress: true,
         };

@@ -14,10 +14,10 @@ use crate::manager::entry::{AdHoc, Target};
 pub(in crate::cli) struct TargetArgs {
     /// Configuration file (default: ./drawspan.json, ./.mcp.json)
     #[arg(long, value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
+    pub(in crate::cli) config: Option<PathBuf>,
     /// Read the servers of another program's configuration
     #[arg(long, value_name = "PROGRAM", value_parser = super::parse_program, conflicts_with = "config")]
-    pub(super) import: Option<Program>,
+    pub(in crate::cli) import: Option<Program>,
     /// Environment variable of the server, NAME=VALUE; may be given several times
     #[arg(short = 'e', long = "env", value_name = "K=V")]
     env: Vec<String>,
@@ -47,7 +47,7 @@ pub(in crate::cli) struct TargetArgs {
     exclude: Vec<String>,
     /// The server as a command, in place of TARGET
     #[arg(last = true, value_name = "COMMAND")]
-    pub(super) command: Vec<String>,
+    pub(in crate::cli) command: Vec<String>,
 }
 
 /// Which of the HTTP transports.
@@ -77,6 +77,14 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 impl TargetArgs {
+    /// The same options for a target that is named.
+    pub(in crate::cli) fn without_command(&self) -> Self {
+        Self {
+            command: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// Takes the target off the words of a command line; where the server is given as a command there is
     /// none among them.
     ///

@@ -269,11 +269,15 @@ const fn status_of(code: ErrorCode, modern: bool, was_open: bool) -> u16 {
         ErrorCode::HeaderMismatch
         | ErrorCode::MissingClientCapability
         | ErrorCode::UnsupportedProtocolVersion => 400,
+        // Spec: these numbers mean the same whoever gives them.
+        ErrorCode::Upstream(-32_601) if modern => 404,
+        ErrorCode::Upstream(-32_022..=-32_020) if modern => 400,
         // Before the request was anybody's: its metadata is wrong. Afterwards it is an answer like others.
         ErrorCode::InvalidParams if modern && !was_open => 400,
         ErrorCode::MethodNotFound
         | ErrorCode::InvalidParams
         | ErrorCode::InternalError
-        | ErrorCode::ResourceNotFound => 200,
+        | ErrorCode::ResourceNotFound
+        | ErrorCode::Upstream(_) => 200,
     }
 }

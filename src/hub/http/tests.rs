@@ -53,6 +53,7 @@ impl World {
                 registry,
                 state_key: [1; 32],
             }),
+            upstream: None,
             channel_mode: ChannelMode::Off,
             verbose: false,
             policy: HubPolicy::Open,

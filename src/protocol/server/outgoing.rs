@@ -4,6 +4,7 @@ use super::modern::subscription_params;
 use super::{Answer, AskKey, Asked, List, Open, RequestKey, ServerPeer};
 use crate::codec::json_text::write_string;
 use crate::codec::jsonrpc;
+use crate::codec::scan::members;
 use crate::protocol::error::RpcError;
 use crate::protocol::message::LogLevel;
 use crate::protocol::{Lane, MessageSink};
@@ -81,6 +82,25 @@ impl ServerPeer {
         }
         params.push('}');
         send(sink, Lane::Request(key), "notifications/progress", &params);
+    }
+
+    /// Passes on what an upstream server tells of its progress: raw params, in which only the token is another.
+    pub fn pass_progress(&mut self, key: RequestKey, params: &str, sink: &mut dyn MessageSink) {
+        let Some(open) = self.open.iter().find(|open| open.key == key) else {
+            return;
+        };
+        let Some(token) = &open.progress_token else {
+            return;
+        };
+        let mut passed = format!(r#"{{"progressToken":{token}"#);
+        for (name, value) in members(params).filter(|(name, _)| !name.is("progressToken")) {
+            let is_message = name.is("message");
+            if !is_message || open.revision.progress_has_message() {
+                passed.push_str(&format!(r#","{}":{value}"#, name.raw()));
+            }
+        }
+        passed.push('}');
+        send(sink, Lane::Request(key), "notifications/progress", &passed);
     }
 
     /// Sends a notification of the session to a legacy client. Before the client has finished its
