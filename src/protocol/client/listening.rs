@@ -370,6 +370,10 @@ impl ClientPeer {
         listening.given_up = for_good || listening.unacknowledged >= UNACKNOWLEDGED_MAX;
         if listening.given_up {
             listening.retry_at = None;
+            // A server that has no such method says so in the words of the protocol: nothing is odd.
+            if for_good {
+                return;
+            }
             return self.noise(&format!("no listen stream any more: {why}"), b"");
         }
         if listening.next.is_some() {
