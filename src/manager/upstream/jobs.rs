@@ -111,7 +111,11 @@ impl Upstream {
                 self.renew(turn);
             }
             Err(fault) => {
-                let error = explain::call(&self.config, self.stderr_tail(), &fault);
+                let fault = self.named(&job, fault);
+                let mut error = explain::call(&self.config, self.stderr_tail(), &fault);
+                if matches!(job.work, Work::List { .. }) {
+                    error.phase = Phase::List;
+                }
                 self.leave_alone(turn.now, &error);
                 self.fail(turn.now, job, error);
                 let doubtful = matches!(
@@ -124,6 +128,22 @@ impl Upstream {
             }
         }
         self.pump(turn);
+    }
+
+    /// A time-out in the words of whoever asked: the method, and the limit of the whole walk over a list
+    /// where the peer knows what was left of it.
+    fn named(&self, job: &Job, fault: CallFault) -> CallFault {
+        match (&job.work, fault) {
+            (Work::List { walk, .. }, CallFault::TimedOut { .. }) => CallFault::TimedOut {
+                what: walk.list().method(),
+                limit: self.config.times.list,
+            },
+            (Work::Call { .. }, CallFault::TimedOut { what, limit }) if what == "request" => {
+                let what = "tools/call";
+                CallFault::TimedOut { what, limit }
+            }
+            (_, fault) => fault,
+        }
     }
 
     /// How a job ended, for the failure pause.
@@ -255,6 +275,8 @@ impl Upstream {
         let Some(ticket) = ticket else {
             self.listing = false;
             self.lists.walk_over(now);
+            // A server that does not say what it has is of no use, whatever its connection is like.
+            self.last_error = outcome.as_ref().err().cloned();
             let mirrored = self.line.as_ref().is_some_and(|line| {
                 let stateless = line
                     .peer
