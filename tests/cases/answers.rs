@@ -210,7 +210,10 @@ fn e08_wire_oddities() {
                     let run = run.expect_failure();
                     run.error();
                     let same = |request: &Got| request.connection == got[at].connection;
-                    assert!(!after.iter().any(same), "{}: {after:#?}", note(&variant));
+                    // What is only unreadable leaves the connection as it was.
+                    let reusable = note(&variant).starts_with("gzip");
+                    let reused = after.iter().any(same) && !reusable;
+                    assert!(!reused, "{}: {after:#?}", note(&variant));
                     assert_eq!(peer.posts("tools/list").len(), 1);
                     if note(&variant).starts_with("gzip") {
                         run.expect_error(&["gzip"]);
