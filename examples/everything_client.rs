@@ -16,9 +16,10 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use drawspan::codec::json_object::JsonObject;
 use drawspan::codec::scan::{Text, elements, members};
 use drawspan::gate::{Gate, Passage, Policy, ToolCall};
-use drawspan::ids::{CallId, QuestionId, RuntimeId, TicketId, WireId};
+use drawspan::ids::{CallId, RuntimeId, TicketId, WireId};
 use drawspan::io::EventLoop;
 use drawspan::io::system::OsEntropy;
 use drawspan::limits::Limits;
@@ -27,7 +28,9 @@ use drawspan::manager::catalog::PagedList;
 use drawspan::manager::entry::read_servers;
 use drawspan::manager::server_config::{ServerConfig, ServerKey};
 use drawspan::manager::{Manager, ManagerOutput, Options, Settings};
+use drawspan::protocol::error::RpcError;
 use drawspan::protocol::message::member;
+use drawspan::protocol::revision::Revision;
 
 type Outcome<T> = Result<T, String>;
 
@@ -50,14 +53,17 @@ fn run(url: &str) -> Outcome<()> {
     let revision = variable("MCP_CONFORMANCE_PROTOCOL_VERSION");
     let context = variable("MCP_CONFORMANCE_CONTEXT");
     let mut client = Client::new(url, &revision)?;
-    let outcome = play(&mut client, &variable("MCP_CONFORMANCE_SCENARIO"), &context);
+    let scenario = variable("MCP_CONFORMANCE_SCENARIO");
+    let outcome = client
+        .connect()
+        .and_then(|()| client.expect_era(&revision))
+        .and_then(|()| play(&mut client, &scenario, &context));
     client.end();
     outcome
 }
 
 /// What each scenario asks for beyond connecting and listing the tools.
 fn play(client: &mut Client, scenario: &str, context: &str) -> Outcome<()> {
-    client.connect()?;
     match scenario {
         "tools_call" => drop(client.call("add_numbers", r#"{"a":5,"b":3}"#)?),
         "elicitation-sep1034-client-defaults" => {
@@ -104,7 +110,9 @@ impl Client {
         let now = events.now();
         let settings = Settings {
             identity: r#"{"name":"everything-client","version":"1.0.0"}"#.to_owned(),
-            capabilities: r#"{"elicitation":{"form":{"applyDefaults":true}}}"#.to_owned(),
+            capabilities:
+                r#"{"elicitation":{"form":{"applyDefaults":true}},"sampling":{},"roots":{}}"#
+                    .to_owned(),
             limits: limits.clone(),
         };
         let server = server(url, revision, &limits)?;
@@ -133,6 +141,19 @@ impl Client {
         match self.manager.state(self.runtime, &self.server).1 {
             Some(error) => Err(error.to_string()),
             None => Ok(()),
+        }
+    }
+
+    /// Fails when what was found is of another era than `revision`.
+    fn expect_era(&self, revision: &str) -> Outcome<()> {
+        let facts = self.manager.facts(self.runtime, &self.server);
+        let found = facts.ok_or("nothing is known of the server")?.revision;
+        match Revision::parse(revision) {
+            Some(wanted) if wanted.is_stateless() != found.is_stateless() => Err(format!(
+                "the server speaks {}, not {revision}",
+                found.as_str()
+            )),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -223,7 +244,13 @@ impl Client {
                 } if Some(of) == ticket => {
                     answer = Some(outcome.map_err(|error| error.to_string()));
                 }
-                ManagerOutput::Question { id, params, .. } => self.fill_in(id, params.as_deref()),
+                ManagerOutput::Question {
+                    id, method, params, ..
+                } => {
+                    let answer = reply(&method, params.as_deref());
+                    let answer = answer.as_deref().map_err(|error| error.clone());
+                    self.manager.answer(self.events.now(), id, answer);
+                }
                 ManagerOutput::Diagnostic { diagnostic, .. } => {
                     eprintln!("{}: {}", diagnostic.level.as_str(), diagnostic.message);
                 }
@@ -239,29 +266,6 @@ impl Client {
         Ok(answer)
     }
 
-    /// Accepts a form with the defaults of its fields; a yes, a number, a word where there is none.
-    fn fill_in(&mut self, question: QuestionId, params: Option<&str>) {
-        let schema = params.and_then(|params| member(params, "requestedSchema"));
-        let properties = schema.and_then(|schema| member(schema, "properties"));
-        let mut content = String::from("{");
-        for (name, property) in members(properties.unwrap_or("{}")) {
-            let value =
-                member(property, "default").unwrap_or_else(|| match member(property, "type") {
-                    Some("\"boolean\"") => "true",
-                    Some("\"integer\"" | "\"number\"") => "1",
-                    _ => "\"Alice\"",
-                });
-            if content.len() > 1 {
-                content.push(',');
-            }
-            content.push_str(&format!("\"{}\":{value}", name.raw()));
-        }
-        content.push('}');
-        let answer = format!(r#"{{"action":"accept","content":{content}}}"#);
-        self.manager
-            .answer(self.events.now(), question, Ok(&answer));
-    }
-
     /// Ends the connection in good order.
     fn end(mut self) {
         self.manager.close(self.events.now());
@@ -273,13 +277,43 @@ impl Client {
     }
 }
 
+/// What a model and a person would say.
+fn reply(method: &str, params: Option<&str>) -> Result<String, RpcError> {
+    let answer = match method {
+        "elicitation/create" => filled_in(params),
+        "sampling/createMessage" => {
+            let content = r#"{"type":"text","text":"Paris"}"#;
+            format!(r#"{{"role":"assistant","model":"none","content":{content}}}"#)
+        }
+        "roots/list" => r#"{"roots":[{"uri":"file:///tmp","name":"tmp"}]}"#.to_owned(),
+        _ => return Err(RpcError::method_not_found(method)),
+    };
+    Ok(answer)
+}
+
+/// Accepts a form with the defaults of its fields; a yes, a number, a word where there is none.
+fn filled_in(params: Option<&str>) -> String {
+    let schema = params.and_then(|params| member(params, "requestedSchema"));
+    let properties = schema.and_then(|schema| member(schema, "properties"));
+    let mut content = JsonObject::new();
+    for (name, property) in members(properties.unwrap_or("{}")) {
+        let value = member(property, "default").unwrap_or_else(|| match member(property, "type") {
+            Some("\"boolean\"") => "true",
+            Some("\"integer\"" | "\"number\"") => "1",
+            _ => "\"Alice\"",
+        });
+        content.raw(&name.decode(), value);
+    }
+    let content = content.end();
+    format!(r#"{{"action":"accept","content":{content}}}"#)
+}
+
 /// The record of the server, as a configuration file would hold it.
 fn server(url: &str, revision: &str, limits: &Limits) -> Outcome<ServerConfig> {
-    // A handshake agrees on what the server wants; the stateless revision is asked for by name.
+    // The client finds out what the server speaks; only an old revision has to be asked for by its date.
     let protocol = match revision {
-        "2026-07-28" => "modern",
-        "" => "auto",
-        _ => "legacy",
+        "" | "2026-07-28" | "2025-11-25" => "auto",
+        older => older,
     };
     let record = format!(
         r#"{{"url":{url:?},"transport":"streamable-http","protocol":"{protocol}","supportsParallelToolCalls":true}}"#
