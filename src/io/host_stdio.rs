@@ -41,14 +41,19 @@ pub(super) struct End {
 #[cfg(target_os = "linux")]
 const PIPE_BYTES: usize = 1024 * 1024;
 
-/// Takes stdin and stdout over. The second call would find `/dev/null`; the loop makes only one.
-pub(super) fn take() -> io::Result<(End, End)> {
+/// Takes stdin over, and stdout where that is wanted. The second call would find `/dev/null`; the loop
+/// makes only one.
+pub(super) fn take(with_stdout: bool) -> io::Result<(End, Option<End>)> {
     let input = end(stdin(), OFlags::RDONLY, "/proc/self/fd/0")?;
-    let output = end(stdout(), OFlags::WRONLY, "/proc/self/fd/1")?;
+    let output = with_stdout
+        .then(|| end(stdout(), OFlags::WRONLY, "/proc/self/fd/1"))
+        .transpose()?;
     // Without /dev/null (a bare chroot) both stay as they are, which costs only the closing.
     if let Ok(null) = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         dup2_stdin(&null)?;
-        dup2_stdout(&null)?;
+        if with_stdout {
+            dup2_stdout(&null)?;
+        }
     }
     Ok((input, output))
 }

@@ -38,7 +38,8 @@ impl EventLoop {
             return;
         }
         let opened = match spec {
-            OpenSpec::HostStdio => self.open_host(key),
+            OpenSpec::HostStdio => self.open_host(key, true),
+            OpenSpec::HostStdin => self.open_host(key, false),
             OpenSpec::Tcp { host, port, tls } => self.open_tcp(key, now, &host, port, tls),
             OpenSpec::Unix { path } => self.open_unix(key, &path),
             OpenSpec::Listen { host, port } => self.open_listener(key, &host, port),
@@ -82,15 +83,20 @@ impl EventLoop {
         self.notices.push_back(key);
     }
 
-    fn open_host(&mut self, key: Key) -> Result<(), IoFault> {
+    fn open_host(&mut self, key: Key, with_stdout: bool) -> Result<(), IoFault> {
+        let label = match with_stdout {
+            true => "stdin and stdout",
+            false => "stdin",
+        };
         let fault = |why: String| IoFault {
             kind: FaultKind::Exhausted,
-            message: format!("cannot use stdin and stdout: {why}"),
+            message: format!("cannot use {label}: {why}"),
         };
         if self.host_taken {
             return Err(fault("they are in use".to_owned()));
         }
-        let (input, output) = host_stdio::take().map_err(|e| fault(super::fault::words(&e)))?;
+        let (input, output) =
+            host_stdio::take(with_stdout).map_err(|e| fault(super::fault::words(&e)))?;
         self.host_taken = true;
 
         let mut register = |end: host_stdio::End, side, interest| {
@@ -107,14 +113,12 @@ impl EventLoop {
             .map_err(|e| fault(super::fault::words(&e)))
         };
         let input = register(input, Side::Input, Interest::READABLE)?;
-        let output = register(output, Side::Output, Interest::WRITABLE)?;
-        let mut open = Open::pair(input, Some(output), None);
+        let output = output
+            .map(|output| register(output, Side::Output, Interest::WRITABLE))
+            .transpose()?;
+        let mut open = Open::pair(input, output, None);
         open.told = false;
-        self.insert(
-            key,
-            "stdin and stdout".to_owned(),
-            State::Open(Box::new(open)),
-        );
+        self.insert(key, label.to_owned(), State::Open(Box::new(open)));
         self.notices.push_back(key);
         self.host = Some(key);
         Ok(())

@@ -146,6 +146,8 @@ pub enum Signal {
 pub enum OpenSpec {
     /// Our own stdin and stdout.
     HostStdio,
+    /// Our own stdin alone; stdout stays with the program.
+    HostStdin,
     /// TCP to a host name or address literal; with TLS when `tls` is given.
     Tcp {
         /// Name or address, with brackets or without.

@@ -729,6 +729,7 @@ impl World {
                 self.children.push((wire, spec, String::new()));
                 self.tell(wire, IoEvent::Opened);
             }
+            OpenSpec::HostStdin => panic!("the hub takes stdout too"),
             OpenSpec::Unix { .. } => panic!("the hub connects to no Unix socket"),
             OpenSpec::Listen { .. } | OpenSpec::ListenUnix { .. } => {
                 panic!("the hub does not listen")

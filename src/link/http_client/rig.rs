@@ -451,6 +451,7 @@ fn shown_spec(spec: OpenSpec) -> String {
             format!("{host} {port}{tls}")
         }
         other @ (OpenSpec::HostStdio
+        | OpenSpec::HostStdin
         | OpenSpec::Unix { .. }
         | OpenSpec::Listen { .. }
         | OpenSpec::ListenUnix { .. }
