@@ -413,7 +413,7 @@ pub(super) fn diagnostic(error: &UpstreamError) -> ServerDiagnostic {
 
 /// Something came that is no message of the conversation.
 pub(super) fn noise(key: &ServerKey, process: bool, why: &str, sample: &[u8]) -> ServerDiagnostic {
-    let shown = sample.escape_ascii().to_string();
+    let shown = mask_text(&sample.escape_ascii().to_string());
     // Without a sample it is about messages, which is nothing that stands beside them.
     let process = process && !sample.is_empty();
     let what = if process {

@@ -329,10 +329,19 @@ impl Manager {
 
     /// Connects a runtime to all servers, side by side, and keeps trying those that fail.
     pub fn connect(&mut self, now: Now, id: RuntimeId) {
+        self.connect_all(now, id, true);
+    }
+
+    /// The same, each server once: [`Manager::is_settled`] comes in bounded time, however many of them fail.
+    pub fn try_connect(&mut self, now: Now, id: RuntimeId) {
+        self.connect_all(now, id, false);
+    }
+
+    fn connect_all(&mut self, now: Now, id: RuntimeId, keep_trying: bool) {
         let keys: Vec<ServerKey> = self.servers.keys().cloned().collect();
         for key in keys {
             if let Some(upstream) = self.upstream_of(id, &key) {
-                self.with(now, upstream, Upstream::connect);
+                self.with(now, upstream, |one, turn| one.connect(turn, keep_trying));
             }
         }
         self.touch(now, id);

@@ -475,10 +475,13 @@ impl Manager {
         upstreams.filter_map(|upstream| self.slots.get(upstream))
     }
 
-    /// Servers of a runtime that are not ready, and why.
+    /// Servers of a runtime that are not ready, or have not said what tools they have, and why.
     fn unready(&self, id: RuntimeId) -> Vec<(&ServerKey, Option<&UpstreamError>)> {
         self.slots_of(id)
-            .filter(|slot| slot.upstream.state() != ServerState::Ready)
+            .filter(|slot| {
+                let fault = slot.upstream.last_error();
+                slot.upstream.state() != ServerState::Ready || fault.is_some()
+            })
             .map(|slot| (&slot.key, slot.upstream.last_error()))
             .collect()
     }

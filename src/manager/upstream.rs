@@ -277,10 +277,10 @@ impl Upstream {
         self.state == State::Opening || self.listing
     }
 
-    /// Connects, and goes on trying until it is told otherwise.
-    pub(super) fn connect(&mut self, turn: &mut Turn<'_>) {
-        self.wanted = !self.retired;
-        if self.state == State::Idle && self.wanted {
+    /// Connects. `keep_trying`: after a failure too, until it is told otherwise.
+    pub(super) fn connect(&mut self, turn: &mut Turn<'_>, keep_trying: bool) {
+        self.wanted |= keep_trying && !self.retired;
+        if self.state == State::Idle && !self.retired {
             self.begin(turn);
         }
     }
