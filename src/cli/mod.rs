@@ -87,6 +87,23 @@ impl Failure {
         }
     }
 
+    /// The same, ending in another way.
+    const fn with_exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// Whether a server has answered that it does not know the method.
+    fn is_unknown_method(&self) -> bool {
+        let error = self.upstream.as_ref();
+        error.is_some_and(|error| matches!(error.facts.rpc, Some((-32_601, _))))
+    }
+
+    /// Whether it says this already, perhaps with more behind it.
+    fn repeats(&self, line: &str) -> bool {
+        self.message.starts_with(line)
+    }
+
     /// In the shape that was asked for: `--json` makes it a document.
     pub(crate) const fn shaped(mut self, json: bool) -> Self {
         self.json = json;
@@ -338,18 +355,10 @@ fn parse_mode(text: &str) -> Result<Mode, String> {
 /// Runs the program with these arguments, the first being its own name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     crate::logging::install();
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => {
-            // clap knows which of help, version and errors goes to which stream.
-            let exit = if error.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Ok
-            };
-            drop(error.print());
-            return exit;
-        }
+        Err(error) => return misread(&error, &args),
     };
     let outcome = match cli.command {
         Command::Serve(args) => serve::run(args),
@@ -382,6 +391,23 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
             failure.exit
         }
     }
+}
+
+/// What clap has to say, in the shape that was asked for.
+fn misread(error: &clap::Error, args: &[OsString]) -> Exit {
+    // clap knows which of help, version and errors goes to which stream.
+    drop(error.print());
+    if !error.use_stderr() {
+        return Exit::Ok;
+    }
+    let mut ours = args.iter().take_while(|arg| *arg != "--");
+    if ours.any(|arg| arg == "--json") {
+        let text = error.to_string();
+        let line = text.lines().next().unwrap_or("no usable command line");
+        let message = line.strip_prefix("error: ").unwrap_or(line);
+        say(&Failure::new(Exit::Usage, message).shaped(true).last_line());
+    }
+    Exit::Usage
 }
 
 fn version(json: bool) -> CommandResult {

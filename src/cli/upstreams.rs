@@ -27,11 +27,11 @@ pub(super) fn find(args: &ServeArgs) -> Result<Upstreams, Failure> {
     if !words.is_empty() || !args.target.command.is_empty() {
         let mut servers = Vec::new();
         if !args.target.command.is_empty() {
-            servers.push(target(&args.target, &mut Vec::new())?.0);
+            servers.push(target(&args.target, &mut Vec::new())?.said());
         }
         let named = args.target.without_command();
         while !words.is_empty() {
-            servers.push(target(&named, &mut words)?.0);
+            servers.push(target(&named, &mut words)?.said());
         }
         let mut keys: Vec<_> = servers.iter().map(|server| server.key.clone()).collect();
         keys.sort();

@@ -1,8 +1,10 @@
 //! Words of a command line that become JSON.
 
+use std::io::Read as _;
+
 use super::super::{Exit, Failure};
 use crate::codec::json_text::write_string;
-use crate::codec::scan::{members, validate};
+use crate::codec::scan::{Text, elements, members, validate};
 use crate::limits::Limits;
 use crate::protocol::message::member;
 use crate::secret::Quoted;
@@ -49,90 +51,149 @@ pub(super) fn pair(word: &str) -> Result<(&str, &str), Failure> {
     }
 }
 
-/// The arguments of a call, as one raw JSON object: `--args` first, then each `name=value`, which is text
-/// where the tool's schema wants text, and else JSON where it is JSON. `name:=value` is JSON in any case.
-///
-/// # Errors
-/// When a word or the text of `--args` is not what it should be.
-pub(super) fn of_call(
-    whole: Option<&str>,
-    pairs: &[String],
-    input_schema: Option<&str>,
-    limits: &Limits,
-) -> Result<String, Failure> {
-    let base = match whole {
-        None => "{}".to_owned(),
-        Some("-") => read("stdin", std::io::stdin())?,
-        Some(text) => match text.strip_prefix('@') {
-            Some(path) => match std::fs::File::open(path) {
-                Ok(file) => read(path, file)?,
-                Err(error) => return Err(usage(format!("--args {}: {error}", Quoted(path)))),
-            },
-            None => text.to_owned(),
-        },
-    };
-    let base = base.trim();
-    let json = validate(base.as_bytes(), limits.json_depth_max)
-        .map_err(|error| usage(format!("--args is not JSON: {error}")))?;
-    if !json.starts_with('{') {
-        return Err(usage("--args must be a JSON object".to_owned()));
-    }
-    if pairs.is_empty() {
-        return Ok(json.to_owned());
-    }
-    let mut given: Vec<(String, String)> = Vec::with_capacity(pairs.len());
-    for word in pairs {
-        let (name, value) = pair(word)?;
-        let entry = match name.strip_suffix(':') {
-            Some(name) => {
-                validate(value.as_bytes(), limits.json_depth_max)
-                    .map_err(|error| usage(format!("{}: {error}", Quoted(name))))?;
-                (name.to_owned(), value.to_owned())
-            }
-            None => (name.to_owned(), value_of(name, value, input_schema, limits)),
-        };
-        given.push(entry);
-    }
-    let mut object = String::from("{");
-    let mut push = |name_raw: &str, value: &str| {
-        if object.len() > 1 {
-            object.push(',');
-        }
-        object.push_str(name_raw);
-        object.push(':');
-        object.push_str(value);
-    };
-    for (name, value) in members(json) {
-        if !given.iter().any(|(given, _)| name.is(given)) {
-            push(&format!("\"{}\"", name.raw()), value);
-        }
-    }
-    for (name, value) in &given {
-        let mut raw = String::new();
-        write_string(&mut raw, name);
-        push(&raw, value);
-    }
-    object.push('}');
-    Ok(object)
+/// What the command line says of the arguments of a call, read before anything is started.
+#[derive(Debug)]
+pub(super) struct Given {
+    /// `--args`: one raw JSON object.
+    base: String,
+    /// Each name once, in the order in which they came; of two the later value counts.
+    pairs: Vec<(String, Value)>,
 }
 
-fn value_of(name: &str, value: &str, input_schema: Option<&str>, limits: &Limits) -> String {
-    let property = input_schema
-        .and_then(|schema| member(schema, "properties"))
-        .and_then(|properties| member(properties, name));
-    let wants_text = property.and_then(|property| member(property, "type")) == Some("\"string\"");
-    let is_json = validate(value.trim().as_bytes(), limits.json_depth_max).is_ok();
-    if is_json && !wants_text {
-        return value.trim().to_owned();
+#[derive(Debug)]
+enum Value {
+    /// `name:=JSON`.
+    Json(String),
+    /// `name=value`: what it is, the tool's schema says.
+    Word(String),
+}
+
+impl Given {
+    /// # Errors
+    /// When a word or the text of `--args` is not what it should be.
+    pub(super) fn read(
+        whole: Option<&str>,
+        words: &[String],
+        limits: &Limits,
+    ) -> Result<Self, Failure> {
+        let depth = limits.json_depth_max;
+        let base = match whole {
+            None => "{}".to_owned(),
+            Some("-") => read("stdin", std::io::stdin(), limits)?,
+            Some(text) => match text.strip_prefix('@') {
+                Some(path) => match std::fs::File::open(path) {
+                    Ok(file) => read(path, file, limits)?,
+                    Err(error) => return Err(usage(format!("--args {}: {error}", Quoted(path)))),
+                },
+                None => text.to_owned(),
+            },
+        };
+        let json = validate(base.trim().as_bytes(), depth)
+            .map_err(|error| usage(format!("--args is not JSON: {error}")))?;
+        if !json.starts_with('{') {
+            return Err(usage("--args must be a JSON object".to_owned()));
+        }
+        let mut pairs: Vec<(String, Value)> = Vec::with_capacity(words.len());
+        for word in words {
+            let (name, value) = pair(word)?;
+            let (name, value) = match name.strip_suffix(':') {
+                Some("") => return Err(usage(format!("{} is not name:=JSON", Quoted(word)))),
+                Some(name) => {
+                    let value = validate(value.trim().as_bytes(), depth)
+                        .map_err(|error| usage(format!("{} is not JSON: {error}", Quoted(name))))?;
+                    (name, Value::Json(value.to_owned()))
+                }
+                None => (name, Value::Word(value.to_owned())),
+            };
+            pairs.retain(|(other, _)| other != name);
+            pairs.push((name.to_owned(), value));
+        }
+        Ok(Self {
+            base: json.to_owned(),
+            pairs,
+        })
     }
+
+    /// All arguments as one raw JSON object: `--args` first, then each pair. A word is text where the
+    /// tool's schema takes text, and else JSON where it is JSON.
+    pub(super) fn object(&self, input_schema: Option<&str>, limits: &Limits) -> String {
+        if self.pairs.is_empty() {
+            return self.base.clone();
+        }
+        let mut object = String::from("{");
+        let mut push = |name_raw: &str, value: &str| {
+            if object.len() > 1 {
+                object.push(',');
+            }
+            object.push_str(name_raw);
+            object.push(':');
+            object.push_str(value);
+        };
+        for (name, value) in members(&self.base) {
+            if !self.pairs.iter().any(|(given, _)| name.is(given)) {
+                push(&format!("\"{}\"", name.raw()), value);
+            }
+        }
+        for (name, value) in &self.pairs {
+            let value = match value {
+                Value::Json(raw) => raw.clone(),
+                Value::Word(word) => raw_of(name, word, input_schema, limits),
+            };
+            push(&quoted(name), &value);
+        }
+        object.push('}');
+        object
+    }
+}
+
+fn quoted(text: &str) -> String {
     let mut raw = String::new();
-    write_string(&mut raw, value);
+    write_string(&mut raw, text);
     raw
 }
 
-fn read(what: &str, mut from: impl std::io::Read) -> Result<String, Failure> {
+fn raw_of(name: &str, word: &str, input_schema: Option<&str>, limits: &Limits) -> String {
+    let property = input_schema
+        .and_then(|schema| member(schema, "properties"))
+        .and_then(|properties| member(properties, name));
+    let is_json = validate(word.trim().as_bytes(), limits.json_depth_max).is_ok();
+    match is_json && !property.is_some_and(|property| takes_text(property, word)) {
+        true => word.trim().to_owned(),
+        false => quoted(word),
+    }
+}
+
+/// Whether a schema takes this word as it is, as text: `string` is a type of it or of one of its
+/// alternatives, or the word is one of its values.
+fn takes_text(schema: &str, word: &str) -> bool {
+    let is_string = |raw: &str| raw == "\"string\"";
+    let typed = member(schema, "type")
+        .is_some_and(|raw| is_string(raw) || raw.starts_with('[') && elements(raw).any(is_string));
+    let is_word = |raw: &str| Text::of_value(raw).is_some_and(|text| text.is(word));
+    let listed = member(schema, "enum").is_some_and(|raw| elements(raw).any(is_word))
+        || member(schema, "const").is_some_and(is_word);
+    let takes = |raw: &str| {
+        elements(raw).any(|one| {
+            let one_typed = member(one, "type").is_some_and(is_string);
+            one_typed || member(one, "const").is_some_and(is_word)
+        })
+    };
+    let alternatives = ["anyOf", "oneOf"]
+        .into_iter()
+        .filter_map(|name| member(schema, name));
+    typed || listed || alternatives.into_iter().any(takes)
+}
+
+/// All of a file or of stdin, as far as it could be sent.
+fn read(what: &str, from: impl std::io::Read, limits: &Limits) -> Result<String, Failure> {
+    let most = limits.upstream_message_bytes_max;
     let mut text = String::new();
-    match from.by_ref().read_to_string(&mut text) {
+    let bytes = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+    match from.take(bytes).read_to_string(&mut text) {
+        Ok(count) if count > most => Err(Failure::new(
+            Exit::Limit,
+            format!("--args {}: more than {most} bytes", Quoted(what)),
+        )),
         Ok(_) => Ok(text),
         Err(error) => Err(usage(format!("--args {}: {error}", Quoted(what)))),
     }
@@ -146,12 +207,14 @@ fn usage(message: String) -> Failure {
 mod tests {
     use super::*;
 
-    const SCHEMA: &str =
-        r#"{"properties":{"text":{"type":"string"},"n":{"type":"integer"},"l":{"type":"array"}}}"#;
+    const SCHEMA: &str = r#"{"properties":{"text":{"type":"string"},"n":{"type":"integer"},"l":{"type":"array"},
+        "maybe":{"anyOf":[{"type":"string"},{"type":"null"}]},"both":{"type":["null","string"]},
+        "one":{"enum":["1","2"]},"titled":{"oneOf":[{"const":"3","title":"three"}]}}}"#;
 
     fn arguments(whole: Option<&str>, pairs: &[&str]) -> Result<String, Failure> {
         let pairs: Vec<_> = pairs.iter().map(|&pair| pair.to_owned()).collect();
-        of_call(whole, &pairs, Some(SCHEMA), &Limits::default())
+        let given = Given::read(whole, &pairs, &Limits::default())?;
+        Ok(given.object(Some(SCHEMA), &Limits::default()))
     }
 
     #[test]
@@ -164,6 +227,23 @@ mod tests {
             made.expect("good words"),
             r#"{"text":"12","n":12,"l":[1,2],"free":"a b","raw":"x"}"#
         );
+    }
+
+    #[test]
+    fn a_schema_takes_text_in_more_than_one_way() {
+        let made = arguments(None, &["maybe=12", "both=null", "one=1", "titled=3"]);
+        assert_eq!(
+            made.expect("good words"),
+            r#"{"maybe":"12","both":"null","one":"1","titled":"3"}"#
+        );
+        let made = arguments(None, &["one=7", "titled=7"]);
+        assert_eq!(made.expect("good words"), r#"{"one":7,"titled":7}"#);
+    }
+
+    #[test]
+    fn of_two_values_the_later_counts() {
+        let made = arguments(None, &["n=1", "text=a", "n:=2"]);
+        assert_eq!(made.expect("good words"), r#"{"text":"a","n":2}"#);
     }
 
     #[test]
@@ -187,6 +267,8 @@ mod tests {
             (None, &["novalue"]),
             (None, &["=x"]),
             (None, &["n:=x"]),
+            (None, &[":=1"]),
+            (Some("@/no/such/file"), &[]),
         ] {
             let failure = arguments(whole, pairs).expect_err("not good");
             assert_eq!(failure.exit, Exit::Usage);

@@ -3,64 +3,93 @@
 //! Checks what can be checked without starting anything: commands and directories exist, certificates are
 //! there, secrets do not stand in the file. Source: openclaw-client §8 (`doctor`).
 
-use super::super::{CommandResult, Exit, Failure, print};
+use super::super::{CommandResult, Exit, print, say};
 use super::servers::Servers;
 use super::session::Session;
 use super::{DoctorArgs, servers, status};
 use crate::codec::json_object::JsonObject;
 use crate::diagnostic::Level;
 use crate::manager::Prefix;
-use crate::manager::entry::{Configured, Issue};
-use crate::manager::server_config::{ServerConfig, Transport};
+use crate::manager::entry::{Configured, Issue, literal_secrets};
+use crate::manager::server_config::{HttpTransport, ServerConfig, ToolFilter, Transport};
+use crate::protocol::message::member;
 use crate::secret::Quoted;
+
+type Checked<'a> = Vec<(&'a Configured, Vec<Issue>)>;
 
 pub(super) fn run(args: &DoctorArgs) -> CommandResult {
     let found = Servers::read(&args.source)?;
     let shown = status::chosen(&found, args.name.as_deref())?;
-    let mut checked: Vec<(&Configured, Vec<Issue>)> =
-        shown.into_iter().map(|one| (one, issues_of(one))).collect();
-    if args.probe {
-        probe(&mut checked, &found)?;
+    let mut checked: Checked<'_> = shown
+        .into_iter()
+        .map(|one| (one, issues_of(one, found.raw(&one.key))))
+        .collect();
+    if !args.probe {
+        return report(&found, &checked, args.json);
     }
-    let failed = |issues: &[Issue]| issues.iter().any(|issue| issue.level == Level::Error);
-    let ok = !checked.iter().any(|(_, issues)| failed(issues));
-    let printed = match args.json {
-        true => {
-            let mut document = JsonObject::new();
-            let path = found
-                .map
-                .path
-                .as_ref()
-                .map(|path| path.display().to_string());
-            document.maybe_text("path", path.as_deref());
-            document.flag("ok", ok);
-            let servers: Vec<String> = checked
-                .iter()
-                .map(|(one, issues)| {
-                    let mut object = JsonObject::new();
-                    object.text("name", one.key.as_str());
-                    object.flag("ok", !failed(issues));
-                    let list: Vec<String> = issues.iter().map(issue_object).collect();
-                    object.raw("issues", &format!("[{}]", list.join(",")));
-                    object.end()
-                })
-                .collect();
-            document.raw("servers", &format!("[{}]", servers.join(",")));
-            print(&format!("{}\n", document.end()))
-        }
+    let mut session = Session::new(sound(&checked), &found.limits, Prefix::Always, false)?;
+    let connected = session.connect();
+    session.check_schemas();
+    let outcome = connected.and_then(|()| {
+        add_findings(&mut checked, &session);
+        report(&found, &checked, args.json)
+    });
+    session.end(outcome)
+}
+
+fn has_errors(issues: &[Issue]) -> bool {
+    issues.iter().any(|issue| issue.level == Level::Error)
+}
+
+/// Prints what was found.
+fn report(found: &Servers, checked: &Checked<'_>, json: bool) -> CommandResult {
+    let ok = !checked.iter().any(|(_, issues)| has_errors(issues));
+    let printed = match json {
+        true => print(&document(found, checked, ok)),
         false => {
-            let mut text = String::new();
-            for (one, issues) in &checked {
-                let verdict = if failed(issues) { "has errors" } else { "ok" };
-                text.push_str(&format!("- {}: {verdict}\n", servers::shown(&one.key)));
-                for issue in issues {
-                    text.push_str(&format!("  {}: {}\n", issue.level.as_str(), issue.message));
-                }
+            if checked.is_empty() {
+                say(status::NONE);
             }
-            print(&text)
+            print(&text(checked))
         }
     };
     printed.map(|_| if ok { Exit::Ok } else { Exit::Failed })
+}
+
+fn document(found: &Servers, checked: &Checked<'_>, ok: bool) -> String {
+    let mut document = JsonObject::new();
+    let path = found.map.path.as_ref();
+    let path = path.map(|path| path.display().to_string());
+    document.maybe_text("path", path.as_deref());
+    document.flag("ok", ok);
+    let servers: Vec<String> = checked
+        .iter()
+        .map(|(one, issues)| {
+            let mut object = JsonObject::new();
+            object.text("name", one.key.as_str());
+            object.flag("ok", !has_errors(issues));
+            let list: Vec<String> = issues.iter().map(issue_object).collect();
+            object.raw("issues", &format!("[{}]", list.join(",")));
+            object.end()
+        })
+        .collect();
+    document.raw("servers", &format!("[{}]", servers.join(",")));
+    format!("{}\n", document.end())
+}
+
+fn text(checked: &Checked<'_>) -> String {
+    let mut text = String::new();
+    for (one, issues) in checked {
+        let verdict = match has_errors(issues) {
+            true => "has errors",
+            false => "ok",
+        };
+        text.push_str(&format!("- {}: {verdict}\n", servers::shown(&one.key)));
+        for issue in issues {
+            text.push_str(&format!("  {}: {}\n", issue.level.as_str(), issue.message));
+        }
+    }
+    text
 }
 
 fn issue_object(issue: &Issue) -> String {
@@ -70,14 +99,20 @@ fn issue_object(issue: &Issue) -> String {
     object.end()
 }
 
-/// Everything that is known to be wrong with a server without connecting to it.
-fn issues_of(one: &Configured) -> Vec<Issue> {
+/// Everything that is known to be wrong with a server without connecting to it. `raw` is its entry.
+fn issues_of(one: &Configured, raw: Option<&str>) -> Vec<Issue> {
     let mut issues = one.issues.clone();
+    issues.extend(raw.map(literal_secrets).unwrap_or_default());
     if !one.enabled {
         issues.push(warning("disabled".to_owned()));
     }
     match &one.outcome {
         Ok(config) => {
+            let filters = raw.is_some_and(|raw| member(raw, "toolFilter").is_some());
+            if filters && config.filter == ToolFilter::default() {
+                let what = "toolFilter has neither include nor exclude and hides nothing";
+                issues.push(warning(what.to_owned()));
+            }
             if let Transport::Stdio(stdio) = &config.transport {
                 if let Some(cwd) = stdio.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
                     let shown = cwd.display().to_string();
@@ -88,18 +123,7 @@ fn issues_of(one: &Configured) -> Vec<Issue> {
                 }
             }
             if let Transport::Http(http) = &config.transport {
-                if http.tls.insecure {
-                    issues.push(warning(
-                        "sslVerify is off: any certificate is taken".to_owned(),
-                    ));
-                }
-                let client = http.tls.client.iter().flat_map(|(cert, key)| [cert, key]);
-                for file in http.tls.ca_file.iter().chain(client) {
-                    if !file.is_file() {
-                        let shown = file.display().to_string();
-                        issues.push(error(format!("{} is no file", Quoted(&shown))));
-                    }
-                }
+                check_http(http, &mut issues);
             }
         }
         Err(problems) => {
@@ -110,7 +134,32 @@ fn issues_of(one: &Configured) -> Vec<Issue> {
             }
         }
     }
+    // Worst first.
+    issues.sort_by_key(|issue| std::cmp::Reverse(issue.level));
     issues
+}
+
+fn check_http(http: &HttpTransport, issues: &mut Vec<Issue>) {
+    if http.tls.insecure {
+        let what = "sslVerify is off: any certificate is taken";
+        issues.push(warning(what.to_owned()));
+    }
+    let client = http.tls.client.iter().flat_map(|(cert, key)| [cert, key]);
+    for file in http.tls.ca_file.iter().chain(client) {
+        if !file.is_file() {
+            let shown = file.display().to_string();
+            issues.push(error(format!("{} is no file", Quoted(&shown))));
+        }
+    }
+    if http.oauth.is_some() {
+        let what = "auth is oauth, and nobody has signed in: calls will need authorization";
+        issues.push(warning(what.to_owned()));
+        let is_authorization = |name: &str| name.eq_ignore_ascii_case("authorization");
+        if http.headers.iter().any(|(name, _)| is_authorization(name)) {
+            let what = "headers.Authorization stands beside auth oauth: remove one of them";
+            issues.push(warning(what.to_owned()));
+        }
+    }
 }
 
 /// Whether the command is there, looked for as it will be: in the PATH of its own environment.
@@ -140,16 +189,19 @@ fn find_program(config: &ServerConfig) -> Result<(), String> {
     }
 }
 
-/// Connects to those without errors, and adds what comes of it.
-fn probe(checked: &mut [(&Configured, Vec<Issue>)], found: &Servers) -> Result<(), Failure> {
-    let sound: Vec<ServerConfig> = checked
+/// Those that can be connected to.
+fn sound(checked: &Checked<'_>) -> Vec<ServerConfig> {
+    checked
         .iter()
-        .filter(|(one, issues)| one.enabled && issues.iter().all(|i| i.level != Level::Error))
+        .filter(|(one, issues)| one.enabled && !has_errors(issues))
         .filter_map(|(one, _)| one.outcome.as_ref().ok().cloned())
-        .collect();
-    let mut session = Session::new(sound, &found.limits, Prefix::Always, false)?;
-    let connected = session.connect();
-    for diagnostic in &session.diagnostics {
+        .collect()
+}
+
+/// What came of connecting, as far as something is wrong.
+fn add_findings(checked: &mut Checked<'_>, session: &Session) {
+    let found = session.diagnostics.iter();
+    for diagnostic in found.filter(|one| one.level != Level::Info) {
         let whose = checked
             .iter_mut()
             .find(|(one, _)| one.key == diagnostic.server);
@@ -160,8 +212,6 @@ fn probe(checked: &mut [(&Configured, Vec<Issue>)], found: &Servers) -> Result<(
             });
         }
     }
-    session.end();
-    connected
 }
 
 fn error(message: String) -> Issue {

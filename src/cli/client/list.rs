@@ -5,63 +5,92 @@ use super::session::Session;
 use super::{ListArgs, render, servers};
 use crate::codec::json_object::JsonObject;
 use crate::codec::scan::elements;
-use crate::manager::Prefix;
+use crate::diagnostic::Level;
 use crate::manager::catalog::PagedList;
+use crate::manager::diagnostic::ServerDiagnostic;
+use crate::manager::error::Phase;
 use crate::manager::server_config::ServerKey;
+use crate::protocol::client::peer::ListKind;
+
+/// What was listed: the member's name in JSON, and the server's objects.
+type Part = (&'static str, Vec<String>);
 
 pub(super) fn run(mut args: ListArgs) -> CommandResult {
-    let (server, limits) = servers::target(&args.target, &mut args.words)?;
+    let chosen = servers::target(&args.target, &mut args.words)?;
     super::arguments::exactly(&args.words, [])?;
-    let key = server.key.clone();
-    let mut session = Session::new(vec![server], &limits, Prefix::Never, !args.json)?;
-    let (name, list) = match (args.resources, args.prompts) {
-        (true, _) => ("resources", PagedList::Resources),
-        (_, true) => ("prompts", PagedList::Prompts),
-        (false, false) => ("tools", PagedList::Tools),
-    };
-    let outcome = entries(&mut session, &key, list);
-    let printed = outcome.and_then(|entries| match args.json {
-        true => print(&document(&session, &key, name, &entries)),
-        false => print(&text(&entries)),
+    let key = chosen.server.key.clone();
+    let mut session = Session::with_one(chosen, !args.json)?;
+    let outcome = parts(&mut session, &key, &args);
+    let printed = outcome.and_then(|parts| match args.json {
+        true => print(&document(&session, &key, &parts)),
+        false => print(&text(&parts)),
     });
-    session.end();
-    printed
+    session.end(printed)
 }
 
-/// The entries of a list: name, and the entry as raw JSON.
-fn entries(
-    session: &mut Session,
-    key: &ServerKey,
-    list: PagedList,
-) -> Result<Vec<(String, String)>, Failure> {
+/// The lists asked for. A list the server says it does not have is empty, without asking.
+fn parts(session: &mut Session, key: &ServerKey, args: &ListArgs) -> Result<Vec<Part>, Failure> {
     session.connect()?;
     if let Some(error) = session.failure_of(key) {
         return Err(Failure::upstream(error));
     }
-    if list == PagedList::Tools {
-        session.check_schemas();
-        return Ok(session
-            .tools_of(key)
-            .map(|tool| (tool.name().to_owned(), tool.raw().to_owned()))
-            .collect());
+    let has = |session: &Session, list| {
+        let facts = session.manager().facts(session.runtime(), key);
+        facts.is_some_and(|facts| facts.has(list))
+    };
+    if args.resources {
+        if !has(session, ListKind::Resources) {
+            return Ok(vec![none(session, key, "resources")]);
+        }
+        let resources = session.list(key, PagedList::Resources)?;
+        let mut parts = vec![("resources", owned(&resources))];
+        let templates = templates(session, key)?;
+        if !templates.is_empty() {
+            parts.push(("resourceTemplates", templates));
+        }
+        return Ok(parts);
     }
-    let array = session.list(key, list)?;
-    Ok(elements(&array)
-        .map(|raw| {
-            (
-                render::text(raw, "name").unwrap_or_default(),
-                raw.to_owned(),
-            )
-        })
-        .collect())
+    if args.prompts {
+        if !has(session, ListKind::Prompts) {
+            return Ok(vec![none(session, key, "prompts")]);
+        }
+        let prompts = session.list(key, PagedList::Prompts)?;
+        return Ok(vec![("prompts", owned(&prompts))]);
+    }
+    if !has(session, ListKind::Tools) {
+        return Ok(vec![none(session, key, "tools")]);
+    }
+    session.check_schemas();
+    let tools = session.tools_of(key).map(|tool| tool.raw().to_owned());
+    Ok(vec![("tools", tools.collect())])
 }
 
-fn document(
-    session: &Session,
-    key: &ServerKey,
-    name: &str,
-    entries: &[(String, String)],
-) -> String {
+/// The templates of a server with resources. One that does not know the method has none.
+fn templates(session: &mut Session, key: &ServerKey) -> Result<Vec<String>, Failure> {
+    match session.list(key, PagedList::ResourceTemplates) {
+        Ok(array) => Ok(owned(&array)),
+        Err(failure) if failure.is_unknown_method() => Ok(Vec::new()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// An empty list, and a word on why it is empty.
+fn none(session: &mut Session, key: &ServerKey, name: &'static str) -> Part {
+    let message = format!("server {} says that it has no {name}", servers::shown(key));
+    session.note(ServerDiagnostic::new(
+        key,
+        Phase::List,
+        Level::Info,
+        message,
+    ));
+    (name, Vec::new())
+}
+
+fn owned(array: &str) -> Vec<String> {
+    elements(array).map(str::to_owned).collect()
+}
+
+fn document(session: &Session, key: &ServerKey, parts: &[Part]) -> String {
     let mut document = JsonObject::new();
     document.text("server", key.as_str());
     let facts = session.manager().facts(session.runtime(), key);
@@ -69,8 +98,9 @@ fn document(
         "protocolVersion",
         facts.map(|facts| facts.revision.as_str()),
     );
-    let raw: Vec<&str> = entries.iter().map(|(_, raw)| raw.as_str()).collect();
-    document.raw(name, &format!("[{}]", raw.join(",")));
+    for (name, entries) in parts {
+        document.raw(name, &format!("[{}]", entries.join(",")));
+    }
     let said: Vec<String> = session
         .diagnostics
         .iter()
@@ -80,9 +110,7 @@ fn document(
     format!("{}\n", document.end())
 }
 
-fn text(entries: &[(String, String)]) -> String {
-    entries
-        .iter()
-        .map(|(name, raw)| render::entry(name, raw))
-        .collect()
+fn text(parts: &[Part]) -> String {
+    let entries = parts.iter().flat_map(|(_, entries)| entries);
+    entries.map(|raw| render::entry(raw)).collect()
 }

@@ -3,83 +3,122 @@
 use std::collections::BTreeMap;
 
 use super::super::{CommandResult, Exit, Failure, print, say};
-use super::servers::{Servers, usable};
+use super::servers::{Chosen, Servers};
 use super::session::Session;
-use super::{ProbeArgs, SourceArgs, exit_of, render, servers, status};
+use super::{ProbeArgs, exit_of, render, servers, status};
 use crate::codec::json_object::JsonObject;
-use crate::diagnostic::Level;
 use crate::limits::Limits;
 use crate::manager::Prefix;
 use crate::manager::diagnostic::ServerDiagnostic;
-use crate::manager::entry::{Configured, Issue};
-use crate::manager::error::{FailureKind, Phase};
+use crate::manager::entry::Issue;
+use crate::manager::error::FailureKind;
 use crate::manager::server_config::{ServerConfig, ServerKey};
 use crate::protocol::message::member;
 
 /// A server that was asked for: one to connect to, or what is said of it at once.
 enum Asked {
     Live(ServerConfig),
-    Disabled,
-    Unusable(Configured),
+    Disabled(Option<ServerConfig>),
+    Unusable(Vec<Issue>),
+}
+
+impl Asked {
+    const fn config(&self) -> Option<&ServerConfig> {
+        match self {
+            Self::Live(config) | Self::Disabled(Some(config)) => Some(config),
+            Self::Disabled(None) | Self::Unusable(_) => None,
+        }
+    }
+}
+
+/// What a command line asks for.
+struct Wanted {
+    asked: BTreeMap<ServerKey, Asked>,
+    /// One server was named: its exit code is the command's.
+    one: bool,
+    limits: Limits,
+    /// What is wrong with records.
+    remarks: Vec<ServerDiagnostic>,
 }
 
 pub(super) fn run(args: ProbeArgs) -> CommandResult {
-    let (asked, limits) = asked(&args)?;
-    let one = asked.len() == 1;
+    let Wanted {
+        asked,
+        one,
+        limits,
+        remarks,
+    } = wanted(&args)?;
     let live = asked.values().filter_map(|one| match one {
         Asked::Live(config) => Some(config.clone()),
-        Asked::Disabled | Asked::Unusable(_) => None,
+        Asked::Disabled(_) | Asked::Unusable(_) => None,
     });
-    let mut session = Session::new(live.collect(), &limits, Prefix::Always, !args.json)?;
+    let mut session = Session::new(live.collect(), &limits, Prefix::Always, false)?;
+    remarks.into_iter().for_each(|remark| session.note(remark));
     let outcome = session.connect();
     session.check_schemas();
     let printed = outcome.and_then(|()| match args.json {
         true => print(&document(&session, &asked)),
-        false => print(&text(&session, &asked)),
+        false => {
+            session.say_remarks();
+            print(&text(&session, &asked))
+        }
     });
     let verdict = verdict(&session, &asked, one);
-    session.end();
-    printed.map(|_| verdict)
+    session.end(printed.map(|_| verdict))
 }
 
 /// The servers asked for, in the order of their keys.
-fn asked(args: &ProbeArgs) -> Result<(BTreeMap<ServerKey, Asked>, Limits), Failure> {
+fn wanted(args: &ProbeArgs) -> Result<Wanted, Failure> {
     let is_target = |word: &String| word.contains("://") || word.starts_with("unix:");
     if !args.target.command.is_empty() || args.words.iter().any(is_target) {
         let mut words = args.words.clone();
-        let (server, limits) = servers::target(&args.target, &mut words)?;
+        let chosen = servers::target(&args.target, &mut words)?;
         super::arguments::exactly(&words, [])?;
-        let asked = BTreeMap::from([(server.key.clone(), Asked::Live(server))]);
-        return Ok((asked, limits));
+        let Chosen {
+            server,
+            limits,
+            remarks,
+        } = chosen;
+        return Ok(Wanted {
+            asked: BTreeMap::from([(server.key.clone(), Asked::Live(server))]),
+            one: true,
+            limits,
+            remarks,
+        });
     }
-    let source = SourceArgs {
-        config: args.target.config.clone(),
-        import: args.target.import,
-    };
-    let found = Servers::read(&source)?;
+    let found = Servers::read(&args.target.source())?;
     for name in &args.words {
         found.named(name)?;
     }
-    let Servers {
-        limits, configured, ..
-    } = found;
-    let mut asked = BTreeMap::new();
-    for one in configured {
+    let (mut asked, mut remarks) = (BTreeMap::new(), Vec::new());
+    for one in &found.configured {
         if !args.words.is_empty() && !args.words.iter().any(|name| name == one.key.as_str()) {
             continue;
         }
-        let key = one.key.clone();
-        let how = match (&one.outcome, one.enabled) {
-            (_, false) => Asked::Disabled,
-            (Err(_), true) => Asked::Unusable(one),
-            (Ok(_), true) => Asked::Live(usable(one)?),
+        let one = found.with_options(one, &args.target);
+        remarks.extend(servers::remarks(&one));
+        let how = match (one.outcome, one.enabled) {
+            (outcome, false) => Asked::Disabled(outcome.ok()),
+            (Ok(config), true) => Asked::Live(config),
+            (Err(problems), true) => {
+                let said = problems
+                    .iter()
+                    .map(|issue| servers::of_issue(&one.key, issue));
+                remarks.extend(said);
+                Asked::Unusable(problems)
+            }
         };
-        asked.insert(key, how);
+        asked.insert(one.key, how);
     }
     if asked.is_empty() {
-        say("hint: no servers are configured here; --config names a file");
+        say(status::NONE);
     }
-    Ok((asked, limits))
+    Ok(Wanted {
+        one: !args.words.is_empty() && asked.len() == 1,
+        asked,
+        limits: found.limits,
+        remarks,
+    })
 }
 
 fn verdict(session: &Session, asked: &BTreeMap<ServerKey, Asked>, one: bool) -> Exit {
@@ -89,7 +128,7 @@ fn verdict(session: &Session, asked: &BTreeMap<ServerKey, Asked>, one: bool) -> 
             Asked::Live(_) => session.failure_of(key).map(|error| exit_of(&error)),
             Asked::Unusable(_) => Some(Exit::Failed),
             // Asked for by name, a disabled server is a failure: it cannot be used.
-            Asked::Disabled => one.then_some(Exit::Failed),
+            Asked::Disabled(_) => one.then_some(Exit::Failed),
         };
         if let Some(code) = failed {
             exit = if one { code } else { Exit::Failed };
@@ -103,13 +142,8 @@ fn document(session: &Session, asked: &BTreeMap<ServerKey, Asked>) -> String {
     let stamp = crate::clock::iso(session.now().unix_ms);
     document.text("generatedAt", &stamp);
     let mut servers = JsonObject::new();
-    let mut said: Vec<String> = Vec::new();
     for (key, how) in asked {
         servers.raw(key.as_str(), &server(session, key, how));
-        if let Asked::Unusable(one) = how {
-            let problems = one.outcome.as_ref().err().into_iter().flatten();
-            said.extend(problems.map(|issue| of_issue(key, issue).to_json()));
-        }
     }
     document.raw("servers", &servers.end());
     let catalog = session.manager().catalog(session.runtime());
@@ -119,7 +153,8 @@ fn document(session: &Session, asked: &BTreeMap<ServerKey, Asked>) -> String {
         .map(|(shown, _)| shown.to_owned())
         .collect();
     document.raw("tools", &status::array(&shown));
-    said.extend(session.diagnostics.iter().map(ServerDiagnostic::to_json));
+    let said = session.diagnostics.iter();
+    let said: Vec<String> = said.map(ServerDiagnostic::to_json).collect();
     document.raw("diagnostics", &format!("[{}]", said.join(",")));
     format!("{}\n", document.end())
 }
@@ -128,7 +163,7 @@ fn server(session: &Session, key: &ServerKey, how: &Asked) -> String {
     let mut object = JsonObject::new();
     let error = session.failure_of(key);
     let (ok, state) = match (how, &error) {
-        (Asked::Disabled, _) => (false, "disabled"),
+        (Asked::Disabled(_), _) => (false, "disabled"),
         (Asked::Live(_), None) => (true, "ready"),
         (Asked::Live(_), Some(error)) if error.kind == FailureKind::Authorization => {
             (false, "auth")
@@ -137,12 +172,14 @@ fn server(session: &Session, key: &ServerKey, how: &Asked) -> String {
     };
     object.flag("ok", ok);
     object.text("state", state);
+    if let Some(config) = how.config() {
+        object.text("launch", &config.launch);
+        object.text("transport", status::transport_name(&config.transport));
+    }
     let Asked::Live(config) = how else {
         object.number("tools", Some(0));
         return object.end();
     };
-    object.text("launch", &config.launch);
-    object.text("transport", status::transport_name(&config.transport));
     let facts = session.manager().facts(session.runtime(), key);
     object.maybe_text(
         "protocolVersion",
@@ -186,16 +223,14 @@ fn text(session: &Session, asked: &BTreeMap<ServerKey, Asked>) -> String {
     for (key, how) in asked {
         let name = servers::shown(key);
         let line = match (how, session.failure_of(key)) {
-            (Asked::Disabled, _) => format!("- {name}: disabled\n"),
-            (Asked::Unusable(one), _) => {
-                let problems = one.outcome.as_ref().err().into_iter().flatten();
-                let why: Vec<_> = problems
-                    .filter(|issue| issue.level == Level::Error)
-                    .map(|issue| issue.message.as_str())
-                    .collect();
-                format!("! {name}: {}\n", why.join("; "))
+            (Asked::Disabled(_), _) => format!("- {name}: disabled\n"),
+            (Asked::Unusable(problems), _) => {
+                format!("! {name}: {}\n", servers::reasons(problems))
             }
-            (Asked::Live(_), Some(error)) => format!("! {error}\n"),
+            (Asked::Live(_), Some(error)) => {
+                let why = error.message.strip_prefix("server ");
+                format!("! {}\n", why.unwrap_or(&error.message))
+            }
             (Asked::Live(_), None) => {
                 let facts = session.manager().facts(session.runtime(), key);
                 let tools = session.tools_of(key).count();
@@ -214,10 +249,4 @@ fn text(session: &Session, asked: &BTreeMap<ServerKey, Asked>) -> String {
         text.push_str(&line);
     }
     text
-}
-
-/// What is wrong with a record, as a diagnostic.
-fn of_issue(key: &ServerKey, issue: &Issue) -> ServerDiagnostic {
-    let message = format!("server {}: {}", servers::shown(key), issue.message);
-    ServerDiagnostic::new(key, Phase::Config, issue.level, message)
 }

@@ -1,16 +1,15 @@
 //! `drawspan read TARGET URI`: one resource.
 
-use super::super::{CommandResult, Exit, print};
+use super::super::{CommandResult, print};
 use super::session::Session;
 use super::{ReadArgs, render, servers};
 use crate::codec::json_object::JsonObject;
-use crate::manager::Prefix;
 
 pub(super) fn run(mut args: ReadArgs) -> CommandResult {
-    let (server, limits) = servers::target(&args.target, &mut args.words)?;
+    let chosen = servers::target(&args.target, &mut args.words)?;
     let [uri] = super::arguments::exactly(&args.words, ["URI"])?;
-    let key = server.key.clone();
-    let mut session = Session::new(vec![server], &limits, Prefix::Never, true)?;
+    let key = chosen.server.key.clone();
+    let mut session = Session::with_one(chosen, true)?;
     let mut params = JsonObject::new();
     params.text("uri", uri);
     let outcome = session.request(&key, "resources/read", Some(&params.end()));
@@ -18,6 +17,5 @@ pub(super) fn run(mut args: ReadArgs) -> CommandResult {
         true => print(&format!("{result}\n")),
         false => print(&render::resource(&result)),
     });
-    session.end();
-    printed.map(|_| Exit::Ok)
+    session.end(printed)
 }

@@ -59,13 +59,17 @@ pub(super) fn prompt(raw: &str) -> String {
     shown(out)
 }
 
-/// One entry of a list: its name, and the first line of what it says of itself.
-pub(super) fn entry(name: &str, raw: &str) -> String {
+/// One entry of a list: what it is asked for by, and the first line of what it says of itself.
+pub(super) fn entry(raw: &str) -> String {
+    let name = text(raw, "name").unwrap_or_default();
+    let uri = text(raw, "uri").or_else(|| text(raw, "uriTemplate"));
     let said = text(raw, "description").or_else(|| text(raw, "title"));
+    let said = said.or_else(|| uri.is_some().then(|| name.clone()));
     let first = said.as_deref().and_then(|said| said.trim().lines().next());
+    let by = escape_controls(&uri.unwrap_or(name));
     match first.filter(|line| !line.is_empty()) {
-        Some(line) => format!("{}: {}\n", Quoted(name), Quoted(line)),
-        None => format!("{}\n", Quoted(name)),
+        Some(line) => format!("{by}: {}\n", Quoted(line)),
+        None => format!("{by}\n"),
     }
 }
 

@@ -8,7 +8,9 @@ use super::target::{TargetArgs, Word};
 use crate::config::{self, Config, ServerMap, find_config};
 use crate::diagnostic::Level;
 use crate::limits::Limits;
-use crate::manager::entry::{Configured, Target, ad_hoc, read_servers};
+use crate::manager::diagnostic::ServerDiagnostic;
+use crate::manager::entry::{Configured, Issue, Target, ad_hoc, read_servers};
+use crate::manager::error::{FailureKind, Phase, UpstreamError};
 use crate::manager::server_config::{ServerConfig, ServerKey};
 use crate::secret::Quoted;
 
@@ -62,6 +64,27 @@ impl Servers {
         })
     }
 
+    /// A record with the options of the command line on top.
+    pub(super) fn with_options(&self, one: &Configured, args: &TargetArgs) -> Configured {
+        let found = self.raw(&one.key);
+        match found.filter(|_| args.changes_entries()) {
+            Some(raw) => {
+                let key = one.key.as_str().to_owned();
+                let raw = raw.to_owned();
+                let spec = args.with_options(Target::Entry { key, raw });
+                ad_hoc(&spec, &config::environment(), &self.limits)
+            }
+            None => one.clone(),
+        }
+    }
+
+    /// The entry of a server as it stands in the file.
+    pub(super) fn raw(&self, key: &ServerKey) -> Option<&str> {
+        let entries = &self.map.servers;
+        let found = entries.iter().find(|(name, _)| name == key.as_str());
+        found.map(|(_, raw)| raw.as_str())
+    }
+
     /// The record of a name.
     ///
     /// # Errors
@@ -86,44 +109,89 @@ impl Servers {
     }
 }
 
-/// The one server of a TARGET, ready to be connected to, and the limits in force. Warnings about its record
-/// are said.
+/// The one server of a TARGET, ready to be connected to.
+#[derive(Debug)]
+pub(in crate::cli) struct Chosen {
+    pub(super) server: ServerConfig,
+    /// The limits in force.
+    pub(super) limits: Limits,
+    /// What of its record has no effect.
+    pub(super) remarks: Vec<ServerDiagnostic>,
+}
+
+impl Chosen {
+    /// The server; what has no effect is said.
+    pub(in crate::cli) fn said(self) -> ServerConfig {
+        for remark in &self.remarks {
+            say(&format!("{}: {}", remark.level.as_str(), remark.message));
+        }
+        self.server
+    }
+}
+
+/// Takes the TARGET off the words of a command line and reads its record.
 ///
 /// # Errors
 /// When there is no such server, or its record cannot be used.
 pub(in crate::cli) fn target(
     args: &TargetArgs,
     words: &mut Vec<String>,
-) -> Result<(ServerConfig, Limits), Failure> {
+) -> Result<Chosen, Failure> {
     let word = args.take(words)?;
-    let source = SourceArgs {
-        config: args.config.clone(),
-        import: args.import,
-    };
+    let source = args.source();
     // A server on the command line needs no file, but the limits of one that was named hold.
     let needs_file = matches!(word, Word::Name(_)) || source.config.is_some();
     let servers = match needs_file {
         true => Servers::read(&source)?,
         false => Servers::default(),
     };
-    let target = match word {
-        Word::Target(target) => target,
-        Word::Name(key) => {
-            servers.named(&key)?;
-            let found = servers.map.servers.iter().find(|(name, _)| *name == key);
-            let raw = found.map_or_else(String::new, |(_, raw)| raw.clone());
-            Target::Entry { key, raw }
+    let (configured, here) = match word {
+        Word::Target(target) => {
+            let spec = args.with_options(target);
+            let read = ad_hoc(&spec, &config::environment(), &servers.limits);
+            (read, true)
+        }
+        Word::Name(name) => {
+            let named = servers.named(&name)?;
+            (servers.with_options(named, args), false)
         }
     };
-    let configured = ad_hoc(
-        &args.with_options(target),
-        &config::environment(),
-        &servers.limits,
-    );
-    Ok((usable(configured)?, servers.limits))
+    let remarks = remarks(&configured);
+    let server = usable(configured).map_err(|failure| match here {
+        // What is wrong stands on the command line.
+        true => failure.with_exit(Exit::Usage),
+        false => failure,
+    })?;
+    Ok(Chosen {
+        server,
+        limits: servers.limits,
+        remarks,
+    })
 }
 
-/// The server of a record; its warnings are said.
+/// What of a record has no effect, as diagnostics.
+pub(super) fn remarks(one: &Configured) -> Vec<ServerDiagnostic> {
+    let issues = one.issues.iter();
+    issues.map(|issue| of_issue(&one.key, issue)).collect()
+}
+
+/// What is wrong with a record, as a diagnostic.
+pub(super) fn of_issue(key: &ServerKey, issue: &Issue) -> ServerDiagnostic {
+    let message = format!("server {}: {}", shown(key), issue.message);
+    ServerDiagnostic::new(key, Phase::Config, issue.level, message)
+}
+
+/// The errors among what is wrong with a record, in one line.
+pub(super) fn reasons(problems: &[Issue]) -> String {
+    let lines: Vec<_> = problems
+        .iter()
+        .filter(|issue| issue.level == Level::Error)
+        .map(|issue| issue.message.as_str())
+        .collect();
+    lines.join("; ")
+}
+
+/// The server of a record.
 ///
 /// # Errors
 /// When it is disabled, or what keeps the record from being used.
@@ -132,26 +200,17 @@ pub(in crate::cli) fn usable(one: Configured) -> Result<ServerConfig, Failure> {
         key,
         enabled,
         outcome,
-        issues,
+        issues: _,
     } = one;
-    for issue in &issues {
-        say(&format!("{}: {}", issue.level.as_str(), issue.message));
-    }
+    let failure = |what: &str| {
+        let message = format!("server {}: {what}", shown(&key));
+        let error = UpstreamError::new(&key, Phase::Config, FailureKind::Config, message);
+        Failure::upstream(error)
+    };
     if !enabled {
-        let message = format!("server {} is disabled in the configuration", shown(&key));
-        return Err(Failure::new(Exit::Failed, message));
+        return Err(failure("disabled in the configuration"));
     }
-    outcome.map_err(|problems| {
-        let lines: Vec<_> = problems
-            .iter()
-            .filter(|issue| issue.level == Level::Error)
-            .map(|issue| issue.message.as_str())
-            .collect();
-        Failure::new(
-            Exit::Failed,
-            format!("server {}: {}", shown(&key), lines.join("; ")),
-        )
-    })
+    outcome.map_err(|problems| failure(&reasons(&problems)))
 }
 
 /// A server's name for a message.

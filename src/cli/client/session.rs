@@ -4,9 +4,11 @@
 use std::io::IsTerminal as _;
 
 use super::super::serve::start;
-use super::super::{Exit, Failure, say};
+use super::super::{CommandResult, Exit, Failure, say};
+use super::servers::Chosen;
 use super::terminal::Terminal;
 use crate::clock::Now;
+use crate::diagnostic::Level;
 use crate::gate::{Gate, Passage, Policy, ToolCall};
 use crate::ids::{CallId, RuntimeId, TicketId, WireId};
 use crate::io::EventLoop;
@@ -36,6 +38,8 @@ pub(super) struct Session {
     pub(super) diagnostics: Vec<ServerDiagnostic>,
     /// Diagnostics are printed as they come.
     loud: bool,
+    /// Errors that were not printed yet: as a rule the command ends with the same words.
+    unsaid: Vec<String>,
     limits: Limits,
 }
 
@@ -54,7 +58,6 @@ impl Session {
         let terminal = Terminal::new(
             std::io::stdin().is_terminal(),
             std::io::stderr().is_terminal(),
-            limits,
         );
         // What cannot be put to anyone is not offered.
         let capabilities = match terminal.can_ask() {
@@ -79,6 +82,7 @@ impl Session {
             runtime,
             diagnostics: Vec::new(),
             loud,
+            unsaid: Vec::new(),
             limits: limits.clone(),
         })
     }
@@ -95,10 +99,22 @@ impl Session {
         self.runtime
     }
 
-    /// Connects to every server and waits until each has said what it has, or why not.
+    /// A session with one server, which says what there is to say of its record.
+    pub(super) fn with_one(chosen: Chosen, loud: bool) -> Result<Self, Failure> {
+        let Chosen {
+            server,
+            limits,
+            remarks,
+        } = chosen;
+        let mut session = Self::new(vec![server], &limits, Prefix::Never, loud)?;
+        remarks.into_iter().for_each(|remark| session.note(remark));
+        Ok(session)
+    }
+
+    /// Connects to every server, once, and waits until each has said what it has, or why not.
     pub(super) fn connect(&mut self) -> Result<(), Failure> {
         let now = self.now();
-        self.manager.connect(now, self.runtime);
+        self.manager.try_connect(now, self.runtime);
         self.terminal.wait_for(now, "connecting");
         while !self.manager.is_settled(self.runtime) {
             self.turn()?;
@@ -184,8 +200,14 @@ impl Session {
         self.wait(ticket, "the list")
     }
 
-    /// Ends all servers and waits until nothing of them is left. What was printed is out by then.
-    pub(super) fn end(mut self) {
+    /// Ends all servers and waits until nothing of them is left, in bounded time and whatever signals come.
+    /// What was printed is out by then.
+    pub(super) fn end(mut self, outcome: CommandResult) -> CommandResult {
+        self.terminal.done();
+        let repeated = |line: &&String| matches!(&outcome, Err(failure) if failure.repeats(line));
+        for line in self.unsaid.iter().filter(|line| !repeated(line)) {
+            say(&format!("error: {line}"));
+        }
         let now = self.now();
         self.manager.close(now);
         while !self.manager.is_gone() {
@@ -197,6 +219,7 @@ impl Session {
                 break;
             }
         }
+        outcome
     }
 
     fn wait(&mut self, ticket: TicketId, what: &str) -> Result<Box<str>, Failure> {
@@ -271,7 +294,7 @@ impl Session {
 
     /// Keeps a diagnostic, and says it where that is wanted. What comes again and again, as noise does, is one
     /// with a count.
-    fn note(&mut self, diagnostic: ServerDiagnostic) {
+    pub(super) fn note(&mut self, diagnostic: ServerDiagnostic) {
         let same = |old: &&mut ServerDiagnostic| {
             old.count.is_some()
                 && old.code == diagnostic.code
@@ -284,14 +307,23 @@ impl Session {
                 .map(|count| count.saturating_add(diagnostic.count.unwrap_or(1)));
             return;
         }
-        if self.loud {
-            say(&format!(
-                "{}: {}",
-                diagnostic.level.as_str(),
-                diagnostic.message
-            ));
+        if self.loud && diagnostic.level == Level::Error {
+            self.unsaid.push(diagnostic.message.clone());
+        } else if self.loud {
+            self.terminal.clear();
+            let level = diagnostic.level.as_str();
+            say(&format!("{level}: {}", diagnostic.message));
         }
         self.diagnostics.push(diagnostic);
+    }
+
+    /// Says what was kept so far, but for what keeps a whole server from being used.
+    pub(super) fn say_remarks(&mut self) {
+        for one in &self.diagnostics {
+            if one.level != Level::Error || one.tool.is_some() {
+                say(&format!("{}: {}", one.level.as_str(), one.message));
+            }
+        }
     }
 
     /// Why a server that was connected to cannot be used.

@@ -1,13 +1,12 @@
 //! `drawspan status [NAME]`: what the configuration says. Connects to nothing.
 
-use super::super::{CommandResult, Failure, print};
+use super::super::{CommandResult, Failure, print, say};
 use super::servers::Servers;
 use super::{StatusArgs, servers};
 use crate::codec::json_object::JsonObject;
 use crate::codec::json_text::write_string;
-use crate::diagnostic::Level;
 use crate::manager::entry::Configured;
-use crate::manager::server_config::{HttpKind, Transport};
+use crate::manager::server_config::{HttpKind, ServerConfig, Transport};
 
 pub(super) fn run(args: &StatusArgs) -> CommandResult {
     let found = Servers::read(&args.source)?;
@@ -18,7 +17,7 @@ pub(super) fn run(args: &StatusArgs) -> CommandResult {
             text.push_str(&line(one));
         }
         if text.is_empty() {
-            text.push_str("no servers are configured\n");
+            say(NONE);
         }
         return print(&text);
     }
@@ -33,6 +32,9 @@ pub(super) fn run(args: &StatusArgs) -> CommandResult {
     document.raw("servers", &format!("[{}]", objects.join(",")));
     print(&format!("{}\n", document.end()))
 }
+
+/// What people are told where there is nothing to show.
+pub(super) const NONE: &str = "hint: no servers are configured here; --config names a file";
 
 /// The servers a command is about, in file order.
 pub(super) fn chosen<'a>(
@@ -63,6 +65,9 @@ fn line(one: &Configured) -> String {
         _ if !one.enabled => words.push("disabled".to_owned()),
         Ok(config) => {
             words.push(transport_name(&config.transport).to_owned());
+            if auth(config).is_some() {
+                words.push("oauth".to_owned());
+            }
             if !config.filter.include.is_empty() || !config.filter.exclude.is_empty() {
                 words.push("tool-filtered".to_owned());
             }
@@ -73,17 +78,18 @@ fn line(one: &Configured) -> String {
         }
         Err(problems) => {
             words.push("invalid:".to_owned());
-            words.push(first_error(problems).to_owned());
+            words.push(servers::reasons(problems));
         }
     }
     format!("- {}: {}\n", servers::shown(&one.key), words.join(" "))
 }
 
-fn first_error(problems: &[crate::manager::entry::Issue]) -> &str {
-    problems
-        .iter()
-        .find(|issue| issue.level == Level::Error)
-        .map_or("", |issue| issue.message.as_str())
+/// How its owner signs in, where the record says so.
+fn auth(config: &ServerConfig) -> Option<&'static str> {
+    match &config.transport {
+        Transport::Http(http) => http.oauth.as_ref().map(|_| "oauth"),
+        Transport::Stdio(_) | Transport::Unix { .. } => None,
+    }
 }
 
 fn object(one: &Configured) -> String {
@@ -110,13 +116,14 @@ fn object(one: &Configured) -> String {
                 }
                 object.raw("toolFilter", &lists.end());
             }
+            object.maybe_text("auth", auth(config));
             if config.parallel {
                 object.flag("supportsParallelToolCalls", true);
             }
         }
         Err(problems) => {
             object.text("state", if one.enabled { "failed" } else { "disabled" });
-            object.text("lastError", first_error(problems));
+            object.text("lastError", &servers::reasons(problems));
         }
     }
     object.end()

@@ -6,8 +6,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::super::{Exit, Failure};
+use super::SourceArgs;
 use crate::config::import::Program;
 use crate::manager::entry::{AdHoc, Target};
+use crate::protocol::revision::Revision;
 
 /// Options of every command that takes a TARGET.
 #[derive(Clone, Debug, Default, Args)]
@@ -18,20 +20,20 @@ pub(in crate::cli) struct TargetArgs {
     /// Read the servers of another program's configuration
     #[arg(long, value_name = "PROGRAM", value_parser = super::parse_program, conflicts_with = "config")]
     pub(in crate::cli) import: Option<Program>,
-    /// Environment variable of the server, NAME=VALUE; may be given several times
+    /// Environment variable of the server, NAME=VALUE, or NAME for our own value; may be given several times
     #[arg(short = 'e', long = "env", value_name = "K=V")]
     env: Vec<String>,
     /// Directory the server starts in
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
     /// Header of HTTP requests, `Name: value`; may be given several times
-    #[arg(short = 'H', long = "header", value_name = "HEADER")]
+    #[arg(short = 'H', long = "header", value_name = "HEADER", value_parser = parse_header)]
     header: Vec<String>,
     /// HTTP transport
     #[arg(long, value_enum)]
     transport: Option<TransportArg>,
     /// Revision to speak: auto, legacy, modern, or one by its date
-    #[arg(long, value_name = "PROTOCOL")]
+    #[arg(long, value_name = "PROTOCOL", value_parser = parse_protocol)]
     protocol: Option<String>,
     /// Time limit of one request, in seconds, or with a unit: 500ms, 2s
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
@@ -59,6 +61,27 @@ enum TransportArg {
     Http,
     /// The pair of 2024-11-05
     Sse,
+}
+
+/// A header. Its text is not repeated: it may be a secret.
+fn parse_header(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        Some((name, _)) if !name.trim().is_empty() => Ok(text.to_owned()),
+        Some(_) | None => Err("use `Name: value`".to_owned()),
+    }
+}
+
+/// What `--protocol` may name.
+fn parse_protocol(text: &str) -> Result<String, String> {
+    let word = text.trim().to_ascii_lowercase();
+    let known = ["auto", "legacy", "modern"].contains(&word.as_str());
+    match known || Revision::parse(&word).is_some() {
+        true => Ok(word),
+        false => {
+            let dates = Revision::NEWEST_FIRST.map(|revision| revision.as_str());
+            Err(format!("use auto, legacy, modern, {}", dates.join(", ")))
+        }
+    }
 }
 
 /// A time limit.
@@ -109,6 +132,35 @@ impl TargetArgs {
             true => Word::Target(Target::Url(word)),
             false => Word::Name(word),
         })
+    }
+
+    /// Where configured servers stand.
+    pub(super) fn source(&self) -> SourceArgs {
+        SourceArgs {
+            config: self.config.clone(),
+            import: self.import,
+        }
+    }
+
+    /// Whether there is an option that changes what an entry says.
+    pub(super) fn changes_entries(&self) -> bool {
+        let AdHoc {
+            target: _,
+            env,
+            cwd,
+            headers,
+            transport,
+            protocol,
+            timeout,
+            connect_timeout,
+            include,
+            exclude,
+        } = self.with_options(Target::Command(Vec::new()));
+        let lists = [env, headers, include, exclude];
+        let words = [cwd, transport, protocol];
+        lists.iter().any(|list| !list.is_empty())
+            || words.iter().any(Option::is_some)
+            || timeout.or(connect_timeout).is_some()
     }
 
     /// The target with the options put on top.

@@ -4,18 +4,18 @@
 //! stdin and stderr both are one; elsewhere it is declined at once. Spec: 2025-11-25 client/elicitation: the
 //! person sees who asks, and can decline or cancel at any point.
 
+mod form;
+
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::time::Duration;
 
+use self::form::{Field, Said};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_object::JsonObject;
-use crate::codec::json_text::write_string;
-use crate::codec::lines::{LineDecoder, LineEvent};
 use crate::codec::outbuf::OutBuf;
-use crate::codec::scan::{Text, elements, members};
+use crate::codec::scan::Text;
 use crate::ids::{QuestionId, WireId};
-use crate::limits::Limits;
 use crate::link::{Driven, IoEvent, IoRequest, OpenSpec};
 use crate::protocol::message::member;
 use crate::secret::Quoted;
@@ -26,27 +26,20 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Our own stdin.
 const STDIN: WireId = WireId(0);
 
-/// One field of a question.
-#[derive(Debug)]
-struct Field {
-    name: String,
-    shown: String,
-    kind: Kind,
-    required: bool,
-}
+/// Bytes of a question's text that are shown. A person who decides must see all of what is usual.
+const TEXT_BYTES_MAX: usize = 4_096;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Text,
-    Number,
-    Flag,
-    /// Several of a list; given with commas between them.
-    Several,
-}
+/// Bytes of a line that are taken; a terminal gives fewer.
+const LINE_BYTES_MAX: usize = 65_536;
+
+/// How a person says no.
+const DECLINE: &str = r#"{"action":"decline"}"#;
 
 #[derive(Debug)]
 struct Asked {
     id: QuestionId,
+    /// Who asks what, shown when it is its turn.
+    shown: String,
     fields: Vec<Field>,
     content: JsonObject,
     at: usize,
@@ -58,7 +51,8 @@ pub(super) struct Terminal {
     reads: bool,
     shows: bool,
     opened: bool,
-    lines: LineDecoder,
+    /// What was typed of a line that has no end yet.
+    line: Vec<u8>,
     asked: VecDeque<Asked>,
     answers: VecDeque<(QuestionId, String)>,
     io: VecDeque<IoRequest>,
@@ -75,12 +69,12 @@ struct Waiting {
 }
 
 impl Terminal {
-    pub(super) fn new(stdin: bool, stderr: bool, limits: &Limits) -> Self {
+    pub(super) fn new(stdin: bool, stderr: bool) -> Self {
         Self {
             reads: stdin && stderr,
             shows: stderr,
             opened: false,
-            lines: LineDecoder::new(limits.message_bytes_max),
+            line: Vec::new(),
             asked: VecDeque::new(),
             answers: VecDeque::new(),
             io: VecDeque::new(),
@@ -107,6 +101,14 @@ impl Terminal {
     /// It is over.
     pub(super) fn done(&mut self) {
         if self.waiting.take().is_some_and(|waiting| waiting.shown) {
+            show("\r\u{1b}[K");
+        }
+    }
+
+    /// Takes away what is shown of it, for a line of another kind.
+    pub(super) fn clear(&mut self) {
+        if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.shown) {
+            waiting.shown = false;
             show("\r\u{1b}[K");
         }
     }
@@ -139,35 +141,41 @@ impl Terminal {
         let params = params.unwrap_or("{}");
         let is_form = member(params, "mode").is_none_or(|mode| mode == "\"form\"");
         if !self.reads || method != "elicitation/create" || !is_form {
-            return self
-                .answers
-                .push_back((id, r#"{"action":"decline"}"#.to_owned()));
+            return self.answers.push_back((id, DECLINE.to_owned()));
         }
-        self.done();
         let message = member(params, "message").and_then(Text::of_value);
         let message = message.map(|text| text.decode()).unwrap_or_default();
-        show(&format!("{} asks: {}\n", Quoted(server), Quoted(&message)));
-        show("an empty line skips an optional field; `.` alone declines\n");
-        let schema = member(params, "requestedSchema").unwrap_or("{}");
+        let fields = form::fields(member(params, "requestedSchema").unwrap_or("{}"));
+        let how = match form::asks_consent_only(&fields) {
+            true => "",
+            false => "(an empty line skips an optional field, `.` alone declines)\n",
+        };
+        let (who, what) = (Quoted(server), form::safe(&message, TEXT_BYTES_MAX));
         self.asked.push_back(Asked {
             id,
-            fields: fields(schema),
+            shown: format!("{who} asks: {what}\n{how}"),
+            fields,
             content: JsonObject::new(),
             at: 0,
         });
         if !self.opened {
             self.opened = true;
             self.io
-                .push_back(IoRequest::Open(STDIN, OpenSpec::HostStdio));
+                .push_back(IoRequest::Open(STDIN, OpenSpec::HostStdin));
         }
         if self.asked.len() == 1 {
-            self.prompt();
+            self.begin();
         }
     }
 
     /// The server no longer wants to know.
     pub(super) fn forget(&mut self, id: QuestionId) {
+        let current = self.asked.front().is_some_and(|asked| asked.id == id);
         self.asked.retain(|asked| asked.id != id);
+        if current {
+            show("\n(the question was withdrawn)\n");
+            self.begin();
+        }
     }
 
     /// The next answer: the raw result of the question.
@@ -175,19 +183,29 @@ impl Terminal {
         self.answers.pop_front()
     }
 
-    /// Shows what is wanted next, or finishes a question that has it all.
+    /// Puts the next question.
+    fn begin(&mut self) {
+        self.done();
+        if let Some(asked) = self.asked.front() {
+            show(&asked.shown);
+            self.prompt();
+        }
+    }
+
+    /// Shows what is wanted next of the question at hand, or finishes it when it has it all.
     fn prompt(&mut self) {
-        while let Some(asked) = self.asked.front() {
-            if let Some(field) = asked.fields.get(asked.at) {
-                return show(&field.shown);
-            }
-            let Some(asked) = self.asked.pop_front() else {
-                return;
-            };
+        let Some(asked) = self.asked.front() else {
+            return;
+        };
+        if let Some(field) = asked.fields.get(asked.at) {
+            return show(&field.shown);
+        }
+        if let Some(asked) = self.asked.pop_front() {
             let content = asked.content.end();
             let answer = format!(r#"{{"action":"accept","content":{content}}}"#);
             self.answers.push_back((asked.id, answer));
         }
+        self.begin();
     }
 
     fn read(&mut self, line: &str) {
@@ -195,18 +213,21 @@ impl Terminal {
         let Some(asked) = self.asked.front_mut() else {
             return;
         };
-        if line == "." {
-            let decline = r#"{"action":"decline"}"#.to_owned();
-            self.answers.push_back((asked.id, decline));
-            self.asked.pop_front();
-            return self.prompt();
-        }
         let Some(field) = asked.fields.get(asked.at) else {
             return;
         };
-        match field.read(line) {
-            Ok(Some(raw)) => asked.content.raw(&field.name, &raw),
-            Ok(None) => {}
+        let said = match line {
+            "." => Ok(Said::No),
+            _ => field.read(line),
+        };
+        match said {
+            Ok(Said::Value(raw)) => asked.content.raw(&field.name, &raw),
+            Ok(Said::Nothing) => {}
+            Ok(Said::No) => {
+                self.answers.push_back((asked.id, DECLINE.to_owned()));
+                self.asked.pop_front();
+                return self.begin();
+            }
             Err(why) => {
                 show(&format!("{why}\n"));
                 return self.prompt();
@@ -226,78 +247,6 @@ impl Terminal {
     }
 }
 
-impl Field {
-    /// The raw value of what was typed; `None` when the field is left out.
-    fn read(&self, line: &str) -> Result<Option<String>, &'static str> {
-        if line.is_empty() {
-            return match self.required {
-                true => Err("a value is required"),
-                false => Ok(None),
-            };
-        }
-        let mut raw = String::new();
-        match self.kind {
-            Kind::Text => write_string(&mut raw, line),
-            Kind::Number => match line.parse::<f64>() {
-                Ok(number) if number.is_finite() => raw.push_str(&number.to_string()),
-                Ok(_) | Err(_) => return Err("a number is required"),
-            },
-            Kind::Flag => match line.to_ascii_lowercase().as_str() {
-                "y" | "yes" | "true" => raw.push_str("true"),
-                "n" | "no" | "false" => raw.push_str("false"),
-                _ => return Err("yes or no is required"),
-            },
-            Kind::Several => {
-                for (i, item) in line.split(',').enumerate() {
-                    raw.push(if i == 0 { '[' } else { ',' });
-                    write_string(&mut raw, item.trim());
-                }
-                raw.push(']');
-            }
-        }
-        Ok(Some(raw))
-    }
-}
-
-/// The fields of a form. Spec: 2025-11-25 client/elicitation (flat objects of primitives).
-fn fields(schema: &str) -> Vec<Field> {
-    let required: Vec<_> = member(schema, "required")
-        .into_iter()
-        .flat_map(elements)
-        .filter_map(Text::of_value)
-        .map(|text| text.decode().into_owned())
-        .collect();
-    let properties = member(schema, "properties").unwrap_or("{}");
-    members(properties)
-        .map(|(name, property)| {
-            let name = name.decode().into_owned();
-            let kind = match member(property, "type") {
-                Some("\"number\"" | "\"integer\"") => Kind::Number,
-                Some("\"boolean\"") => Kind::Flag,
-                Some("\"array\"") => Kind::Several,
-                _ => Kind::Text,
-            };
-            let required = required.contains(&name);
-            let note = member(property, "description")
-                .or_else(|| member(property, "title"))
-                .and_then(Text::of_value)
-                .map(|text| format!(" ({})", Quoted(&text.decode())))
-                .unwrap_or_default();
-            let choices = member(property, "enum")
-                .map(|list| format!(" one of {}", Quoted(list)))
-                .unwrap_or_default();
-            let mark = if required { "" } else { ", optional" };
-            let shown = format!("{}{note}{choices}{mark}: ", Quoted(&name));
-            Field {
-                name,
-                shown,
-                kind,
-                required,
-            }
-        })
-        .collect()
-}
-
 /// Writes to stderr; one that takes nothing is nobody's problem.
 fn show(text: &str) {
     let mut stderr = std::io::stderr().lock();
@@ -312,15 +261,15 @@ impl Driven for Terminal {
     fn handle_io(&mut self, _: Now, _: WireId, event: IoEvent<'_>) {
         match event {
             IoEvent::Bytes(bytes) => {
-                let mut rest = bytes;
-                let mut read = Vec::new();
-                while let Some(event) = self.lines.next(&mut rest) {
-                    if let LineEvent::Line(line) = event {
-                        read.push(String::from_utf8_lossy(line).into_owned());
+                // Blank lines count here, so this is no decoder of messages.
+                let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();
+                while let Some(piece) = pieces.next() {
+                    let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
+                    self.line.extend(piece.iter().take(room));
+                    if pieces.peek().is_some() {
+                        let line = std::mem::take(&mut self.line);
+                        self.read(&String::from_utf8_lossy(&line));
                     }
-                }
-                for line in read {
-                    self.read(&line);
                 }
             }
             IoEvent::Eof | IoEvent::Failed(_) => self.hang_up(),
@@ -368,8 +317,16 @@ mod tests {
         "name":{"type":"string"},"age":{"type":"integer"},"ok":{"type":"boolean"},"tags":{"type":"array"}},
         "required":["name"]}}"#;
 
+    fn answers(terminal: &mut Terminal) -> Vec<String> {
+        std::iter::from_fn(|| terminal.poll_answer().map(|(_, answer)| answer)).collect()
+    }
+
+    fn type_in(terminal: &mut Terminal, text: &str) {
+        terminal.handle_io(Now::default(), STDIN, IoEvent::Bytes(text.as_bytes()));
+    }
+
     fn terminal(reads: bool) -> Terminal {
-        Terminal::new(reads, reads, &Limits::default())
+        Terminal::new(reads, reads)
     }
 
     #[test]
@@ -413,6 +370,40 @@ mod tests {
         let answers: Vec<_> = std::iter::from_fn(|| terminal.poll_answer()).collect();
         assert_eq!(answers.len(), 2);
         assert!(answers[0].1.contains("decline") && answers[1].1.contains("cancel"));
+    }
+
+    #[test]
+    fn a_form_without_fields_is_no_consent() {
+        let form =
+            r#"{"message":"delete all?","requestedSchema":{"type":"object","properties":{}}}"#;
+        for (typed, action) in [("yes\n", "accept"), ("n\n", "decline"), (".\n", "decline")] {
+            let mut terminal = terminal(true);
+            terminal.ask(QuestionId(1), "s", "elicitation/create", Some(form));
+            type_in(&mut terminal, "\n");
+            assert!(
+                answers(&mut terminal).is_empty(),
+                "an empty line says nothing"
+            );
+            type_in(&mut terminal, typed);
+            let said = answers(&mut terminal);
+            assert_eq!(said.len(), 1);
+            assert!(said[0].contains(action), "{typed:?}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn when_a_question_is_withdrawn_the_next_one_is_put() {
+        let mut terminal = terminal(true);
+        for id in [1, 2] {
+            terminal.ask(QuestionId(id), "s", "elicitation/create", Some(FORM));
+        }
+        type_in(&mut terminal, "for the first\n");
+        terminal.forget(QuestionId(1));
+        type_in(&mut terminal, "for the second\n\n\n\n");
+        assert_eq!(
+            answers(&mut terminal),
+            [r#"{"action":"accept","content":{"name":"for the second"}}"#]
+        );
     }
 
     #[test]
