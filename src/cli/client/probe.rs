@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::super::{CommandResult, Exit, Failure, print, say};
 use super::servers::{Chosen, Servers};
 use super::session::Session;
+use super::target::is_url;
 use super::{ProbeArgs, exit_of, render, servers, status};
 use crate::codec::json_object::JsonObject;
 use crate::limits::Limits;
@@ -69,8 +70,7 @@ pub(super) fn run(args: ProbeArgs) -> CommandResult {
 
 /// The servers asked for, in the order of their keys.
 fn wanted(args: &ProbeArgs) -> Result<Wanted, Failure> {
-    let is_target = |word: &String| word.contains("://") || word.starts_with("unix:");
-    if !args.target.command.is_empty() || args.words.iter().any(is_target) {
+    if !args.target.command.is_empty() || args.words.iter().any(|word| is_url(word)) {
         let mut words = args.words.clone();
         let chosen = servers::target(&args.target, &mut words)?;
         super::arguments::exactly(&words, [])?;

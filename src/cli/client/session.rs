@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 
 use super::super::serve::start;
 use super::super::{CommandResult, Exit, Failure, say};
-use super::servers::Chosen;
+use super::servers::{self, Chosen};
 use super::terminal::Terminal;
 use crate::clock::Now;
 use crate::diagnostic::Level;
@@ -294,7 +294,12 @@ impl Session {
 
     /// Keeps a diagnostic, and says it where that is wanted. What comes again and again, as noise does, is one
     /// with a count.
-    pub(super) fn note(&mut self, diagnostic: ServerDiagnostic) {
+    pub(super) fn note(&mut self, mut diagnostic: ServerDiagnostic) {
+        // People and logs see the message alone.
+        if !diagnostic.message.starts_with("server ") {
+            let server = servers::shown(&diagnostic.server);
+            diagnostic.message = format!("server {server}: {}", diagnostic.message);
+        }
         let same = |old: &&mut ServerDiagnostic| {
             old.count.is_some()
                 && old.code == diagnostic.code

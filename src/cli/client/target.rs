@@ -27,7 +27,7 @@ pub(in crate::cli) struct TargetArgs {
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
     /// Header of HTTP requests, `Name: value`; may be given several times
-    #[arg(short = 'H', long = "header", value_name = "HEADER", value_parser = parse_header)]
+    #[arg(short = 'H', long = "header", value_name = "HEADER")]
     header: Vec<String>,
     /// HTTP transport
     #[arg(long, value_enum)]
@@ -61,14 +61,6 @@ enum TransportArg {
     Http,
     /// The pair of 2024-11-05
     Sse,
-}
-
-/// A header. Its text is not repeated: it may be a secret.
-fn parse_header(text: &str) -> Result<String, String> {
-    match text.split_once(':') {
-        Some((name, _)) if !name.trim().is_empty() => Ok(text.to_owned()),
-        Some(_) | None => Err("use `Name: value`".to_owned()),
-    }
 }
 
 /// What `--protocol` may name.
@@ -112,8 +104,17 @@ impl TargetArgs {
     /// none among them.
     ///
     /// # Errors
-    /// When there is neither.
+    /// When there is neither, or a header is none.
     pub(super) fn take(&self, words: &mut Vec<String>) -> Result<Word, Failure> {
+        let is_header = |text: &String| {
+            let name = text.split_once(':').map(|(name, _)| name.trim());
+            name.is_some_and(|name| !name.is_empty())
+        };
+        if !self.header.iter().all(is_header) {
+            // Its text is not repeated: it may be a secret.
+            let what = "a header must be given as -H 'Name: value'";
+            return Err(Failure::new(Exit::Usage, what));
+        }
         if !self.command.is_empty() {
             return Ok(Word::Target(Target::Command(self.command.clone())));
         }
@@ -124,11 +125,7 @@ impl TargetArgs {
             ));
         }
         let word = words.remove(0);
-        let lower = word.to_ascii_lowercase();
-        let is_url = ["http://", "https://", "unix:"]
-            .iter()
-            .any(|scheme| lower.starts_with(scheme));
-        Ok(match is_url {
+        Ok(match is_url(&word) {
             true => Word::Target(Target::Url(word)),
             false => Word::Name(word),
         })
@@ -183,6 +180,11 @@ impl TargetArgs {
             exclude: self.exclude.clone(),
         }
     }
+}
+
+/// Whether a word is no name of a configured server.
+pub(super) fn is_url(word: &str) -> bool {
+    word.contains("://") || word.to_ascii_lowercase().starts_with("unix:")
 }
 
 /// What the first word of a command line means.
