@@ -10,6 +10,8 @@
     reason = "a test that cannot go on fails with the line that could not"
 )]
 
+#[path = "cli/client/mod.rs"]
+mod client;
 #[path = "cli/embedded.rs"]
 mod embedded;
 #[path = "cli/ends.rs"]
