@@ -96,7 +96,7 @@ impl Failure {
     /// Whether a server has answered that it does not know the method.
     fn is_unknown_method(&self) -> bool {
         let error = self.upstream.as_ref();
-        error.is_some_and(|error| matches!(error.facts.rpc, Some((-32_601, _))))
+        error.is_some_and(|error| error.code() == -32_601)
     }
 
     /// Whether it says this already, perhaps with more behind it.

@@ -107,7 +107,7 @@ impl Catalog {
         &mut self,
         server: &ServerKey,
         ticket: WalkTicket,
-        tools: Vec<Tool>,
+        tools: Vec<impl Into<Arc<Tool>>>,
         shows: impl Fn(&str) -> bool,
         names: impl FnOnce(&[&str]) -> Vec<String>,
     ) -> Option<Difference> {
@@ -115,18 +115,16 @@ impl Catalog {
             return None;
         }
         let all = tools.len();
-        let shown: Vec<Tool> = tools
+        let shown: Vec<Arc<Tool>> = tools
             .into_iter()
-            .filter(|tool| shows(tool.name()))
+            .map(Into::into)
+            .filter(|tool: &Arc<Tool>| shows(tool.name()))
             .collect();
-        let own: Vec<&str> = shown.iter().map(Tool::name).collect();
+        let own: Vec<&str> = shown.iter().map(|tool| tool.name()).collect();
         let names = names(&own);
         let difference = self.part(server).difference(&shown);
         let filtered = all - shown.len();
-        let shown: Vec<Shown> = names
-            .into_iter()
-            .zip(shown.into_iter().map(Arc::new))
-            .collect();
+        let shown: Vec<Shown> = names.into_iter().zip(shown).collect();
         self.unname(server);
         for (at, (name, _)) in shown.iter().enumerate() {
             self.by_name
@@ -215,9 +213,10 @@ impl Catalog {
 }
 
 impl Part {
-    fn difference(&self, shown: &[Tool]) -> Difference {
+    fn difference(&self, shown: &[Arc<Tool>]) -> Difference {
         let mut difference = Difference::default();
-        let new: BTreeMap<&str, &Tool> = shown.iter().map(|tool| (tool.name(), tool)).collect();
+        let new: BTreeMap<&str, &Arc<Tool>> =
+            shown.iter().map(|tool| (tool.name(), tool)).collect();
         let old: BTreeMap<&str, &Arc<Tool>> = self
             .tools
             .iter()

@@ -79,6 +79,18 @@ pub(super) fn busy(config: &ServerConfig, value: usize, limit: usize) -> Upstrea
     )
 }
 
+/// Too many calls wait for it to be known whose tool they mean.
+pub(super) fn waiting_too_many(value: usize, limit: usize) -> UpstreamError {
+    let message =
+        format!("busy: {value} calls wait for servers that are connecting, limit {limit}");
+    let server = ServerKey("".into());
+    limited(
+        UpstreamError::new(&server, Phase::Call, FailureKind::Limit, message),
+        value,
+        limit,
+    )
+}
+
 /// There is no such runtime any more.
 pub(super) fn no_runtime() -> UpstreamError {
     let message = "the session was ended".to_owned();
@@ -102,10 +114,6 @@ pub(super) fn unknown_tool(
     missing: &[(&ServerKey, Option<&UpstreamError>)],
 ) -> UpstreamError {
     let mut message = format!("unknown tool {}", Quoted(tool));
-    // With one server there is no need to guess whose tool it was: its failure is the reason.
-    if let [(_, Some(error))] = missing {
-        return (*error).clone();
-    }
     for (i, (key, error)) in missing.iter().enumerate() {
         message.push_str(if i == 0 { "; not available: " } else { ", " });
         message.push_str(&Quoted(key.as_str()).to_string());

@@ -74,6 +74,14 @@ pub struct Pass {
     probe: bool,
 }
 
+impl Pass {
+    /// Whether it is the one request that finds out whether the server is well again.
+    #[must_use]
+    pub const fn is_probe(self) -> bool {
+        self.probe
+    }
+}
+
 /// Why a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paused {

@@ -153,6 +153,23 @@ struct Slot {
     key: ServerKey,
     owners: BTreeSet<RuntimeId>,
     due: Option<Uptime>,
+    /// What it offers, for runtimes that come later; `None` before its first listing.
+    offer: Option<Offer>,
+}
+
+/// The tools of a server as they were listed last, and what was said of them.
+#[derive(Clone, Debug)]
+struct Offer {
+    tools: Vec<Arc<catalog::Tool>>,
+    remarks: Vec<catalog::Remark>,
+}
+
+/// A question that waits for its answer.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    upstream: UpstreamId,
+    question: QuestionId,
+    runtime: RuntimeId,
 }
 
 /// What is known of a ticket while it is open.
@@ -174,7 +191,7 @@ pub struct Manager {
     slots: BTreeMap<UpstreamId, Slot>,
     shared: BTreeMap<ServerKey, UpstreamId>,
     tickets: BTreeMap<TicketId, Ticket>,
-    questions: BTreeMap<QuestionId, (UpstreamId, QuestionId)>,
+    questions: BTreeMap<QuestionId, Asked>,
     wires: WireMint,
     wires_of: BTreeMap<WireId, UpstreamId>,
     timers: BTreeSet<(Uptime, UpstreamId)>,
@@ -223,7 +240,8 @@ impl Manager {
     }
 
     /// The servers there are, from now on. A server whose fingerprint is the same keeps its connections;
-    /// one that is another or gone takes no new calls and ends when its last call has.
+    /// one that is another or gone takes no new calls and ends when its last call has. Where one that is
+    /// another was connected to, it is again; a runtime that is connected to all is connected to new ones too.
     pub fn set_servers(&mut self, now: Now, servers: Vec<ServerConfig>) {
         let new: BTreeMap<_, _> = servers
             .into_iter()
@@ -243,10 +261,25 @@ impl Manager {
         for runtime in self.runtimes.values_mut() {
             runtime.names.name_servers(self.servers.keys());
         }
+        let mut again = Vec::new();
         for id in changed {
-            self.detach(id);
+            again.extend(self.detach(id));
             self.with(now, id, Upstream::retire);
         }
+        for (runtime, key) in again {
+            self.connect_to(now, runtime, &key, true);
+        }
+        let runtimes: Vec<RuntimeId> = self.runtimes.keys().copied().collect();
+        for id in &runtimes {
+            if self
+                .runtimes
+                .get(id)
+                .is_some_and(|runtime| runtime.wants_all)
+            {
+                self.connect_to_all(now, *id, true);
+            }
+        }
+        self.reconsider(now, &runtimes);
     }
 
     /// The servers there are, in the order of their keys.
@@ -276,12 +309,18 @@ impl Manager {
         let Some(runtime) = self.runtimes.get_mut(&id) else {
             return;
         };
-        let undecided = std::mem::take(&mut runtime.undecided);
-        let upstreams: Vec<UpstreamId> = runtime.upstreams.values().copied().collect();
+        runtime.undecided.clear();
+        let upstreams: Vec<UpstreamId> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.owners.contains(&id))
+            .map(|(upstream, _)| *upstream)
+            .collect();
         let open: Vec<TicketId> = runtime.open.iter().copied().collect();
-        for call in undecided {
-            self.answer_ticket(call.ticket, Err(explain::no_runtime()));
+        for ticket in &open {
+            self.answer_ticket(*ticket, Err(explain::no_runtime()));
         }
+        self.withdraw_questions(now, id);
         for upstream in upstreams {
             let Some(slot) = self.slots.get_mut(&upstream) else {
                 continue;
@@ -301,12 +340,26 @@ impl Manager {
                 }
             }
         }
-        for ticket in open {
-            self.answer_ticket(ticket, Err(explain::no_runtime()));
-        }
         if let Some(runtime) = self.runtimes.remove(&id) {
-            let ttl = self.limits.runtime_idle_ttl;
-            self.idle.remove(&(runtime.last_used.after(ttl), id));
+            self.idle.remove(&(self.idle_at(runtime.last_used), id));
+        }
+    }
+
+    /// Nobody is left whom these questions could be put to: the servers are told.
+    fn withdraw_questions(&mut self, now: Now, id: RuntimeId) {
+        let asked: Vec<(QuestionId, Asked)> = self
+            .questions
+            .iter()
+            .filter(|(_, asked)| asked.runtime == id)
+            .map(|(question, asked)| (*question, *asked))
+            .collect();
+        for (question, asked) in asked {
+            self.questions.remove(&question);
+            self.outputs
+                .push_back(ManagerOutput::QuestionGone(question));
+            self.with(now, asked.upstream, |one, turn| {
+                one.answer(turn, asked.question, Err(explain::nobody_to_ask()))
+            });
         }
     }
 
@@ -329,22 +382,30 @@ impl Manager {
 
     /// Connects a runtime to all servers, side by side, and keeps trying those that fail.
     pub fn connect(&mut self, now: Now, id: RuntimeId) {
-        self.connect_all(now, id, true);
+        if let Some(runtime) = self.runtimes.get_mut(&id) {
+            runtime.wants_all = true;
+        }
+        self.connect_to_all(now, id, true);
+        self.touch(now, id);
     }
 
     /// The same, each server once: [`Manager::is_settled`] comes in bounded time, however many of them fail.
     pub fn try_connect(&mut self, now: Now, id: RuntimeId) {
-        self.connect_all(now, id, false);
+        self.connect_to_all(now, id, false);
+        self.touch(now, id);
     }
 
-    fn connect_all(&mut self, now: Now, id: RuntimeId, keep_trying: bool) {
+    fn connect_to_all(&mut self, now: Now, id: RuntimeId, keep_trying: bool) {
         let keys: Vec<ServerKey> = self.servers.keys().cloned().collect();
         for key in keys {
-            if let Some(upstream) = self.upstream_of(id, &key) {
-                self.with(now, upstream, |one, turn| one.connect(turn, keep_trying));
-            }
+            self.connect_to(now, id, &key, keep_trying);
         }
-        self.touch(now, id);
+    }
+
+    fn connect_to(&mut self, now: Now, id: RuntimeId, key: &ServerKey, keep_trying: bool) {
+        if let Some(upstream) = self.upstream_of(id, key) {
+            self.with(now, upstream, |one, turn| one.connect(turn, keep_trying));
+        }
     }
 
     /// Whether each server of a runtime that was asked to connect has done so and said what tools it has,
@@ -473,8 +534,10 @@ impl Manager {
 
     /// Answers a question of a server; one that is gone is left alone.
     pub fn answer(&mut self, now: Now, question: QuestionId, answer: Result<&str, RpcError>) {
-        if let Some((upstream, id)) = self.questions.remove(&question) {
-            self.with(now, upstream, |one, turn| one.answer(turn, id, answer));
+        if let Some(asked) = self.questions.remove(&question) {
+            self.with(now, asked.upstream, |one, turn| {
+                one.answer(turn, asked.question, answer)
+            });
         }
     }
 

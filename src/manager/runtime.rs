@@ -21,6 +21,11 @@ pub(super) struct Runtime {
     pub(super) catalog: Catalog,
     pub(super) prefix: Prefix,
     pub(super) names: Names,
+    /// Whether the tools of a server have its name in front: decided at its first listing, for good, so that
+    /// a second server in the configuration does not rename the tools of the first.
+    pub(super) prefixed: BTreeMap<ServerKey, bool>,
+    /// It was asked to be connected to all servers there are, those that come later included.
+    pub(super) wants_all: bool,
     /// Whoever must not be cut off although nothing of theirs is open.
     pub(super) leases: u32,
     pub(super) last_used: Uptime,
@@ -56,6 +61,8 @@ impl Runtime {
             catalog: Catalog::new(),
             prefix,
             names: Names::new([], tools_max),
+            prefixed: BTreeMap::new(),
+            wants_all: false,
             leases: 0,
             last_used: now,
             open: BTreeSet::new(),

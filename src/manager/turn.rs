@@ -1,10 +1,12 @@
 //! What a manager does with one input: which upstream it concerns, and what follows from it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
 use crate::codec::json_object::JsonObject;
 use crate::manager::catalog::{Tool, ToolSet, drift};
+use crate::manager::naming::SEPARATOR;
 use crate::manager::server_config::Transport;
 use crate::manager::upstream::Listed;
 use crate::protocol::message::member;
@@ -122,7 +124,12 @@ impl Manager {
                 };
                 let asked = self.next_question;
                 self.next_question = asked.next();
-                self.questions.insert(asked, (id, question));
+                let of = Asked {
+                    upstream: id,
+                    question,
+                    runtime,
+                };
+                self.questions.insert(asked, of);
                 self.outputs.push_back(ManagerOutput::Question {
                     id: asked,
                     runtime,
@@ -136,14 +143,14 @@ impl Manager {
                 let asked = self
                     .questions
                     .iter()
-                    .find(|(_, of)| **of == (id, question))
+                    .find(|(_, of)| of.upstream == id && of.question == question)
                     .map(|(asked, _)| *asked);
                 if let Some(asked) = asked {
                     self.questions.remove(&asked);
                     self.outputs.push_back(ManagerOutput::QuestionGone(asked));
                 }
             }
-            UpstreamOutput::Tools(outcome) => self.publish(now, &key, &owners, outcome),
+            UpstreamOutput::Tools(outcome) => self.publish(now, id, &owners, outcome),
             UpstreamOutput::ListChanged(list) => {
                 for runtime in owners {
                     self.outputs.push_back(ManagerOutput::ListChanged {
@@ -166,9 +173,10 @@ impl Manager {
                 self.tell(&owners, &explain::diagnostic(&error));
                 self.reconsider(now, &owners);
             }
-            UpstreamOutput::Noise { why, sample } => {
+            UpstreamOutput::Noise(noise) => {
                 let is_process = matches!(slot.upstream.config().transport, Transport::Stdio(_));
-                let diagnostic = explain::noise(&key, is_process, &why, &sample);
+                let mut diagnostic = explain::noise(&key, is_process, &noise.why, &noise.sample);
+                diagnostic.count = Some(noise.count);
                 self.tell(&owners, &diagnostic);
             }
             UpstreamOutput::Diagnostic(diagnostic) => self.tell(&owners, &diagnostic),
@@ -202,45 +210,21 @@ impl Manager {
     fn publish(
         &mut self,
         now: Now,
-        key: &ServerKey,
+        id: UpstreamId,
         owners: &[RuntimeId],
         outcome: Result<Listed, UpstreamError>,
     ) {
         match outcome {
             Ok(listed) => {
-                let Some(config) = self.servers.get(key) else {
-                    return;
-                };
-                let one = self.servers.len() == 1;
-                for id in owners {
-                    let Some(runtime) = self.runtimes.get_mut(id) else {
-                        continue;
-                    };
-                    let set = ToolSet::read(&listed.entries, listed.mirrored, &self.limits);
-                    let safe = match runtime.prefix {
-                        Prefix::Always => true,
-                        Prefix::Auto => !one,
-                        Prefix::Never => false,
-                    };
-                    let names = |own: &[&str]| match safe {
-                        true => runtime.names.name_tools(key, own),
-                        false => own.iter().map(|&name| name.to_owned()).collect(),
-                    };
-                    let walk = runtime.catalog.begin(key);
-                    let shows = |name: &str| config.filter.shows(name);
-                    let difference = runtime.catalog.publish(key, walk, set.tools, shows, names);
-                    let drift = difference.and_then(|difference| drift(key, &difference));
-                    let said = set
-                        .remarks
-                        .into_iter()
-                        .map(|remark| remark.of(key))
-                        .chain(drift);
-                    self.outputs
-                        .extend(said.map(|diagnostic| ManagerOutput::Diagnostic {
-                            runtime: *id,
-                            diagnostic,
-                        }));
-                    self.outputs.push_back(ManagerOutput::CatalogChanged(*id));
+                let set = ToolSet::read(&listed.entries, listed.mirrored, &self.limits);
+                if let Some(slot) = self.slots.get_mut(&id) {
+                    slot.offer = Some(Offer {
+                        tools: set.tools.into_iter().map(Arc::new).collect(),
+                        remarks: set.remarks,
+                    });
+                }
+                for owner in owners {
+                    self.show(*owner, id);
                 }
             }
             Err(error) => self.tell(owners, &explain::diagnostic(&error)),
@@ -248,8 +232,54 @@ impl Manager {
         self.reconsider(now, owners);
     }
 
+    /// Puts what a server offers into the catalog of a runtime, unless it has another connection to that
+    /// server by now.
+    fn show(&mut self, id: RuntimeId, upstream: UpstreamId) {
+        let Some(slot) = self.slots.get(&upstream) else {
+            return;
+        };
+        let (Some(offer), Some(config)) = (slot.offer.clone(), self.servers.get(&slot.key)) else {
+            return;
+        };
+        let key = &slot.key;
+        let one = self.servers.len() == 1;
+        let Some(runtime) = self.runtimes.get_mut(&id) else {
+            return;
+        };
+        if runtime.upstreams.get(key) != Some(&upstream) {
+            return;
+        }
+        let prefixed = match runtime.prefix {
+            Prefix::Always => true,
+            Prefix::Auto => *runtime.prefixed.entry(key.clone()).or_insert(!one),
+            Prefix::Never => false,
+        };
+        let names = |own: &[&str]| match prefixed {
+            true => runtime.names.name_tools(key, own),
+            false => own.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let before = runtime.catalog.generation();
+        let walk = runtime.catalog.begin(key);
+        let shows = |name: &str| config.filter.shows(name);
+        let difference = runtime
+            .catalog
+            .publish(key, walk, offer.tools, shows, names);
+        let drift = difference.and_then(|difference| drift(key, &difference));
+        let said = offer.remarks.into_iter().map(|remark| remark.of(key));
+        self.outputs.extend(
+            said.chain(drift)
+                .map(|diagnostic| ManagerOutput::Diagnostic {
+                    runtime: id,
+                    diagnostic,
+                }),
+        );
+        if runtime.catalog.generation() != before {
+            self.outputs.push_back(ManagerOutput::CatalogChanged(id));
+        }
+    }
+
     /// Calls that did not know where to go may know now.
-    fn reconsider(&mut self, now: Now, owners: &[RuntimeId]) {
+    pub(super) fn reconsider(&mut self, now: Now, owners: &[RuntimeId]) {
         for id in owners {
             let Some(runtime) = self.runtimes.get_mut(id) else {
                 continue;
@@ -262,21 +292,20 @@ impl Manager {
 
     /// Sends a call on its way, keeps it while its tool is not known, or says that there is no such tool.
     pub(super) fn decide(&mut self, now: Now, id: RuntimeId, call: Undecided) {
-        let Some(runtime) = self.runtimes.get(&id) else {
+        if self.find(id, &call).is_none() {
+            self.connect(now, id);
+        }
+        let Some((key, tool)) = self.find(id, &call) else {
+            let settling = self.slots_of(id).any(|slot| slot.upstream.is_settling());
+            let error = match settling {
+                true => self.wait_for_catalog(id, call),
+                false => Some((call.ticket, self.unknown_tool(id, call.call.tool()))),
+            };
+            if let Some((ticket, error)) = error {
+                self.answer_ticket(ticket, Err(error));
+            }
             return;
         };
-        let Some(found) = runtime.catalog.find(call.call.tool()) else {
-            self.connect(now, id);
-            if self.slots_of(id).any(|slot| slot.upstream.is_settling()) {
-                if let Some(runtime) = self.runtimes.get_mut(&id) {
-                    runtime.undecided.push(call);
-                }
-                return;
-            }
-            let error = explain::unknown_tool(call.call.tool(), &self.unready(id));
-            return self.answer_ticket(call.ticket, Err(error));
-        };
-        let (key, tool) = (found.server.clone(), Arc::clone(found.tool));
         if call.options.validate {
             let unchecked = tool.unchecked(&self.limits);
             self.outputs.extend(
@@ -311,12 +340,55 @@ impl Manager {
         );
     }
 
+    /// The tool that a call means.
+    fn find(&self, id: RuntimeId, call: &Undecided) -> Option<(ServerKey, Arc<Tool>)> {
+        let found = self.runtimes.get(&id)?.catalog.find(call.call.tool())?;
+        Some((found.server.clone(), Arc::clone(found.tool)))
+    }
+
+    /// Keeps a call until it is known where it goes. Gives it back with an error when too many wait already.
+    fn wait_for_catalog(
+        &mut self,
+        id: RuntimeId,
+        call: Undecided,
+    ) -> Option<(TicketId, UpstreamError)> {
+        let limit = self.limits.upstream_requests_open_max;
+        let runtime = self.runtimes.get_mut(&id)?;
+        let value = runtime.undecided.len();
+        if value >= limit {
+            return Some((call.ticket, explain::waiting_too_many(value, limit)));
+        }
+        runtime.undecided.push(call);
+        None
+    }
+
+    /// Every server has said what it has, or cannot. The failure of the only server it could be of is the
+    /// reason; of several, all are named.
+    fn unknown_tool(&self, id: RuntimeId, tool: &str) -> UpstreamError {
+        let missing = self.unready(id);
+        let names = self.runtimes.get(&id).map(|runtime| &runtime.names);
+        let of_this = |key: &ServerKey| {
+            let safe = names.and_then(|names| names.server(key));
+            let rest = safe.and_then(|safe| tool.strip_prefix(safe));
+            self.servers.len() == 1 || rest.is_some_and(|rest| rest.starts_with(SEPARATOR))
+        };
+        let culprit = missing.iter().find(|(key, _)| of_this(key));
+        match culprit {
+            Some((_, Some(error))) => (*error).clone(),
+            Some((_, None)) | None => explain::unknown_tool(tool, &missing),
+        }
+    }
+
     /// Gives a job to a server of a runtime.
     pub(super) fn submit(&mut self, now: Now, id: RuntimeId, key: &ServerKey, job: Job) {
         let ticket = job.ticket;
         let Some(upstream) = self.upstream_of(id, key) else {
             if let Some(ticket) = ticket {
-                self.answer_ticket(ticket, Err(explain::unknown_server(key)));
+                let error = match self.runtimes.contains_key(&id) {
+                    true => explain::unknown_server(key),
+                    false => explain::no_runtime(),
+                };
+                self.answer_ticket(ticket, Err(error));
             }
             return;
         };
@@ -427,6 +499,7 @@ impl Manager {
                 key: key.clone(),
                 owners: BTreeSet::new(),
                 due: None,
+                offer: None,
             };
             self.slots.insert(made, slot);
             made
@@ -438,28 +511,42 @@ impl Manager {
         if let Some(slot) = self.slots.get_mut(&upstream) {
             slot.owners.insert(id);
         }
+        // One that others have already had may have said what it offers.
+        self.show(id, upstream);
         Some(upstream)
     }
 
-    /// Takes a connection out of every runtime: the next use of the server makes another.
-    pub(super) fn detach(&mut self, id: UpstreamId) {
+    /// Takes a connection out of every runtime: the next use of the server makes another. Gives who was
+    /// connected to a server that there still is.
+    pub(super) fn detach(&mut self, id: UpstreamId) -> Vec<(RuntimeId, ServerKey)> {
         let Some(slot) = self.slots.get(&id) else {
-            return;
+            return Vec::new();
         };
         let gone = !self.servers.contains_key(&slot.key);
+        let mut connected = Vec::new();
         for owner in &slot.owners {
-            if let Some(runtime) = self.runtimes.get_mut(owner) {
-                runtime.upstreams.remove(&slot.key);
-                if gone {
-                    runtime.catalog.remove(&slot.key);
+            let Some(runtime) = self.runtimes.get_mut(owner) else {
+                continue;
+            };
+            if runtime.upstreams.get(&slot.key) != Some(&id) {
+                continue;
+            }
+            runtime.upstreams.remove(&slot.key);
+            if gone {
+                let before = runtime.catalog.generation();
+                runtime.catalog.remove(&slot.key);
+                if runtime.catalog.generation() != before {
                     self.outputs
                         .push_back(ManagerOutput::CatalogChanged(*owner));
                 }
+            } else if slot.upstream.state() != ServerState::Idle {
+                connected.push((*owner, slot.key.clone()));
             }
         }
         if self.shared.get(&slot.key) == Some(&id) {
             self.shared.remove(&slot.key);
         }
+        connected
     }
 
     pub(super) fn slot_of(&self, id: RuntimeId, key: &ServerKey) -> Option<&Slot> {
@@ -491,10 +578,15 @@ impl Manager {
         let Some(runtime) = self.runtimes.get_mut(&id) else {
             return;
         };
+        let before = std::mem::replace(&mut runtime.last_used, now.up);
+        self.idle.remove(&(self.idle_at(before), id));
+        self.idle.insert((self.idle_at(now.up), id));
+    }
+
+    /// When a runtime that was used then has been idle for long enough: never, where the limit is 0.
+    pub(super) fn idle_at(&self, last_used: Uptime) -> Uptime {
         let ttl = self.limits.runtime_idle_ttl;
-        self.idle.remove(&(runtime.last_used.after(ttl), id));
-        runtime.last_used = now.up;
-        self.idle.insert((now.after(ttl), id));
+        last_used.after(if ttl.is_zero() { Duration::MAX } else { ttl })
     }
 
     /// Lets go of the connections of runtimes that nobody has used for long enough. A runtime that is in
@@ -509,6 +601,7 @@ impl Manager {
                 self.touch(now, id);
                 continue;
             }
+            runtime.wants_all = false;
             let upstreams: Vec<UpstreamId> = runtime.upstreams.values().copied().collect();
             for upstream in upstreams {
                 if self.nobody_uses(now, upstream) {
@@ -520,12 +613,11 @@ impl Manager {
 
     /// Whether every runtime that has this connection has been idle for long enough.
     fn nobody_uses(&self, now: Now, id: UpstreamId) -> bool {
-        let ttl = self.limits.runtime_idle_ttl;
         self.slots.get(&id).is_some_and(|slot| {
             slot.owners
                 .iter()
                 .filter_map(|owner| self.runtimes.get(owner))
-                .all(|runtime| runtime.is_idle() && runtime.last_used.after(ttl) <= now.up)
+                .all(|runtime| runtime.is_idle() && self.idle_at(runtime.last_used) <= now.up)
         })
     }
 }

@@ -6,11 +6,20 @@
 //! | Idle       | a job, or [`Upstream::connect`] | Opening    | a link and a peer                          |
 //! | Opening    | the peer is ready               | Ready      | waiting jobs leave, tools are listed       |
 //! | Opening    | failure                         | Resting    | waiting jobs fail, with the next try       |
+//! | Opening    | death of the `server/discover` probe, once | Opening | a link and a peer, handshake first  |
 //! | Resting    | a job                           | Resting    | the job fails, with the next try           |
-//! | Resting    | the time is up                  | Opening    | a link and a peer                          |
+//! | Resting    | the time is up, it is wanted    | Opening    | a link and a peer                          |
+//! | Resting    | the time is up                  | Idle       |                                            |
 //! | Ready      | the link is gone                | Idle       | open jobs fail; those that never ran wait  |
-//! | Ready      | idle, retired                   | Idle       | the link is ended                          |
+//! | Ready      | the same, soon after the last time | Mending | open jobs fail; those that never ran wait  |
+//! | Mending    | a job                           | Mending    | the job waits                              |
+//! | Mending    | the time is up, a job waits or it is wanted | Opening | a link and a peer                  |
+//! | Ready      | the session is lost (HTTP)      | Ready      | nothing is sent; what is open may end in 1 s |
+//! | any        | idle                            | Idle       | the link is ended                          |
+//! | any        | retired, and the last job is done | Closed   | the link is ended                          |
 //! | any        | [`Upstream::close`]             | Closed     | all jobs fail; the link is ended           |
+//!
+//! (Resting and Mending are one state with a flag: whether it had been of service before.)
 //!
 //! A job that waits keeps an idle server from staying idle: what never ran is sent by the next connection,
 //! once. A link that is being ended is driven to its end beside the next one, so that no process is lost
@@ -21,7 +30,7 @@
 
 mod jobs;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::backoff::Backoff;
@@ -36,17 +45,17 @@ use crate::link::stdio_child::StdioChild;
 use crate::link::unix_link::UnixLink;
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
 use crate::link::upstream_link::UpstreamLink;
-use crate::link::{ChildSpec, IoEvent, IoRequest};
+use crate::link::{ChildSpec, FaultKind, IoEvent, IoFault, IoRequest};
 use crate::manager::catalog::{ListChanges, ListWalk, PagedList, WalkStep};
 use crate::manager::diagnostic::ServerDiagnostic;
 use crate::manager::error::{FailureKind, Phase, UpstreamError};
 use crate::manager::explain;
-use crate::manager::health::{FailurePause, Verdict};
+use crate::manager::health::{FailurePause, Pass, Verdict};
 use crate::manager::job::{Job, Options, Work};
 use crate::manager::server_config::{HttpKind, ServerConfig, Transport};
 use crate::protocol::client::peer::{
-    CallFault, ClientPeer, ConnectFault, ListKind, OWN_IDS, PeerConfig, PeerOutput, RequestSpec,
-    ServerFacts,
+    CallFault, ClientPeer, ConnectFault, EraChoice, ListKind, OWN_IDS, PeerConfig, PeerOutput,
+    RequestSpec, ServerFacts,
 };
 use crate::protocol::client::{Carrier, Outgoing, OutgoingKind, RequestEnd};
 use crate::protocol::error::RpcError;
@@ -104,9 +113,20 @@ pub(super) enum UpstreamOutput {
     /// It cannot be connected to.
     ConnectFailed(UpstreamError),
     /// It sends something else than messages of the conversation.
-    Noise { why: String, sample: Vec<u8> },
+    Noise(Noise),
     /// Something else a person should know of.
     Diagnostic(ServerDiagnostic),
+}
+
+/// Things that came and are no messages of the conversation.
+#[derive(Debug)]
+pub(super) struct Noise {
+    /// What is wrong with the first of them.
+    pub(super) why: String,
+    /// How that begins.
+    pub(super) sample: Vec<u8>,
+    /// How many there were.
+    pub(super) count: u64,
 }
 
 /// What a walk over the tools has found.
@@ -192,10 +212,19 @@ pub(super) struct Upstream {
     hold: Option<(Uptime, UpstreamError)>,
     last_error: Option<UpstreamError>,
     known: Option<Known>,
+    /// It has died when it was asked for its era: the handshake goes first from then on.
+    dies_of_probe: bool,
+    /// Why the older pair is tried. What is told when that fails too.
+    refusal: Option<UpstreamError>,
+    /// Its session is lost, and what is open in it may still be answered until then.
+    renew_by: Option<Uptime>,
+    /// Questions that have not been answered.
+    questions: BTreeSet<QuestionId>,
     waiting: VecDeque<Job>,
     open: BTreeMap<UpstreamRequestId, Job>,
     lists: ListChanges,
     listing: bool,
+    noise: Option<Noise>,
     outputs: VecDeque<UpstreamOutput>,
     io: VecDeque<IoRequest>,
 }
@@ -231,9 +260,14 @@ impl Upstream {
             held: false,
             last_error: None,
             known: None,
+            dies_of_probe: false,
+            refusal: None,
+            renew_by: None,
+            questions: BTreeSet::new(),
             waiting: VecDeque::new(),
             open: BTreeMap::new(),
             listing: false,
+            noise: None,
             outputs: VecDeque::new(),
             io: VecDeque::new(),
         }
@@ -280,6 +314,7 @@ impl Upstream {
     /// Connects. `keep_trying`: after a failure too, until it is told otherwise.
     pub(super) fn connect(&mut self, turn: &mut Turn<'_>, keep_trying: bool) {
         self.wanted |= keep_trying && !self.retired;
+        self.wake(turn.now);
         if self.state == State::Idle && !self.retired {
             self.begin(turn);
         }
@@ -294,6 +329,7 @@ impl Upstream {
         if self.state == State::Closed || self.retired {
             return Err(explain::disposed(&self.config));
         }
+        self.wake(turn.now);
         if let Some((until, why)) = self.hold.as_ref().filter(|(until, _)| *until > turn.now.up) {
             let left = until.since(turn.now.up);
             return Err(explain::resting(&self.config, Some(why), left));
@@ -335,6 +371,7 @@ impl Upstream {
             .position(|job| job.ticket == Some(ticket));
         if let Some(job) = waiting.and_then(|at| self.waiting.remove(at)) {
             self.judge(turn.now, &job, Verdict::None);
+            self.close_if_done(turn);
         }
         let sent = self
             .open
@@ -354,6 +391,7 @@ impl Upstream {
         question: QuestionId,
         answer: Result<&str, RpcError>,
     ) {
+        self.questions.remove(&question);
         if let Some(line) = &mut self.line {
             line.peer.answer(turn.now, question, answer);
             self.drain(turn);
@@ -372,9 +410,16 @@ impl Upstream {
     pub(super) fn rest(&mut self, turn: &mut Turn<'_>) {
         self.wanted = false;
         if !self.busy() && self.state != State::Closed {
+            self.drop_own_jobs();
             self.hang_up(turn);
             self.become_(State::Idle);
         }
+    }
+
+    /// Nobody waits for a walk of our own.
+    fn drop_own_jobs(&mut self) {
+        self.open.retain(|_, job| job.ticket.is_some());
+        self.listing = false;
     }
 
     /// Takes no new jobs, and is closed when those it has are done: its record has changed.
@@ -389,8 +434,9 @@ impl Upstream {
         if self.state == State::Closed {
             return;
         }
+        self.drop_own_jobs();
         let error = explain::disposed(&self.config);
-        self.fail_all(turn.now, &error);
+        self.fail_all(turn.now, &error, Verdict::None);
         self.hang_up(turn);
         self.become_(State::Closed);
     }
@@ -413,14 +459,12 @@ impl Upstream {
         for link in &mut self.ending {
             link.handle_timeout(now, turn.wires);
         }
-        if let State::Resting(until, waits) = self.state {
-            if until <= now.up {
-                let again = self.wanted || (waits && !self.waiting.is_empty());
-                self.become_(State::Idle);
-                if again {
-                    self.begin(turn);
-                }
-            }
+        let rested = self.wake(now);
+        if rested && (self.wanted || !self.waiting.is_empty()) {
+            self.begin(turn);
+        }
+        if self.renew_by.is_some_and(|at| at <= now.up) {
+            self.renew(turn);
         }
         if self.lists.handle_timeout(now) {
             self.list_tools(turn);
@@ -439,8 +483,12 @@ impl Upstream {
         };
         let line = self.line.as_ref();
         let ending = self.ending.iter().map(UpstreamLink::next_deadline);
+        let renewal = self
+            .renew_by
+            .map(|at| Deadline::new(at, "renewal of a lost session"));
         [
             resting,
+            renewal,
             self.lists.next_deadline(),
             line.and_then(|line| line.link.next_deadline()),
             line.and_then(|line| line.peer.next_deadline()),
@@ -451,7 +499,8 @@ impl Upstream {
     }
 
     pub(super) fn poll_output(&mut self) -> Option<UpstreamOutput> {
-        self.outputs.pop_front()
+        let next = self.outputs.pop_front();
+        next.or_else(|| self.noise.take().map(UpstreamOutput::Noise))
     }
 
     pub(super) fn poll_io(&mut self) -> Option<IoRequest> {
@@ -467,6 +516,15 @@ impl Upstream {
         line.into_iter()
             .chain(&mut self.ending)
             .find_map(|link| link.outgoing(wire).is_some().then_some(link))
+    }
+
+    /// Ends a rest whose time is over; whether there was one.
+    fn wake(&mut self, now: Now) -> bool {
+        let over = matches!(self.state, State::Resting(until, _) if until <= now.up);
+        if over {
+            self.become_(State::Idle);
+        }
+        over
     }
 
     fn become_(&mut self, state: State) {
@@ -489,12 +547,15 @@ impl Upstream {
 
     fn open_line(&mut self, turn: &mut Turn<'_>, older_pair: bool) {
         let mut link = link_to(&self.config, older_pair, &self.limits);
+        let by_handshake = self
+            .dies_of_probe
+            .then_some(Revision::NEWEST_WITH_HANDSHAKE);
         let peer = ClientPeer::new(
             PeerConfig {
                 identity: self.face.identity.clone(),
                 capabilities: self.face.capabilities.clone(),
                 choice: self.config.protocol,
-                known: self.known.map(|known| known.revision),
+                known: self.known.map(|known| known.revision).or(by_handshake),
                 carrier: link.carrier(),
                 discover_timeout: self.config.times.discover,
                 connect_timeout: self.config.times.connect,
@@ -585,6 +646,8 @@ impl Upstream {
             PeerOutput::Ready => self.handle_ready(turn),
             PeerOutput::Failed(fault) => self.handle_failed(turn, &fault),
             PeerOutput::TryOlderPair => {
+                let refusal = self.line.as_ref().and_then(|line| line.peer.refusal());
+                self.refusal = refusal.map(|fault| explain::connect(&self.config, "", fault));
                 self.hang_up(turn);
                 self.open_line(turn, true);
             }
@@ -620,6 +683,7 @@ impl Upstream {
                 on,
             } => {
                 let ticket = self.ticket_of(on);
+                self.questions.insert(id);
                 self.outputs.push_back(UpstreamOutput::Question {
                     id,
                     method,
@@ -628,12 +692,20 @@ impl Upstream {
                 });
             }
             PeerOutput::QuestionGone(id) => {
-                self.outputs.push_back(UpstreamOutput::QuestionGone(id))
+                self.questions.remove(&id);
+                self.outputs.push_back(UpstreamOutput::QuestionGone(id));
             }
-            PeerOutput::Noise { why, sample } => {
-                self.outputs
-                    .push_back(UpstreamOutput::Noise { why, sample });
-            }
+            PeerOutput::Noise { why, sample } => match &mut self.noise {
+                // A server that prints a thousand lines at once is one thing to be told of.
+                Some(noise) => noise.count += 1,
+                None => {
+                    self.noise = Some(Noise {
+                        why,
+                        sample,
+                        count: 1,
+                    });
+                }
+            },
         }
     }
 }

@@ -2,10 +2,14 @@
 
 use super::*;
 
+/// How long what is open in a lost session may take to be refused in the same way, so that it is sent again
+/// rather than given up: it has left at the same time, and a server that knows no session refuses at once.
+const RENEW_WAIT: Duration = Duration::from_secs(1);
+
 impl Upstream {
     /// Sends what waits and may go.
     pub(super) fn pump(&mut self, turn: &mut Turn<'_>) {
-        while self.state == State::Ready {
+        while self.state == State::Ready && self.renew_by.is_none() {
             let Some(next) = self.next_sendable() else {
                 break;
             };
@@ -106,9 +110,13 @@ impl Upstream {
                 self.waiting.push_front(job);
             }
             Err(CallFault::End(RequestEnd::SessionLost { .. })) if !job.resent => {
-                job.resent = true;
-                self.waiting.push_front(job);
-                self.renew(turn);
+                // The next session lists its tools anyway.
+                if job.ticket.is_some() {
+                    job.resent = true;
+                    self.waiting.push_front(job);
+                }
+                self.renew_by
+                    .get_or_insert_with(|| turn.now.after(RENEW_WAIT));
             }
             Err(fault) => {
                 let fault = self.named(&job, fault);
@@ -117,15 +125,20 @@ impl Upstream {
                     error.phase = Phase::List;
                 }
                 self.leave_alone(turn.now, &error);
-                self.fail(turn.now, job, error);
+                let verdict = Verdict::of(&error);
+                self.fail(turn.now, job, error, verdict);
                 let doubtful = matches!(
                     fault,
                     CallFault::End(RequestEnd::SessionDoubtful(_) | RequestEnd::SessionLost { .. })
                 );
                 if doubtful {
-                    self.renew(turn);
+                    self.renew_by
+                        .get_or_insert_with(|| turn.now.after(RENEW_WAIT));
                 }
             }
+        }
+        if self.renew_by.is_some() && self.open.is_empty() {
+            self.renew(turn);
         }
         self.pump(turn);
     }
@@ -165,8 +178,12 @@ impl Upstream {
     }
 
     /// The session is gone and with it whatever was open in it: begins a new one, on the same server.
-    fn renew(&mut self, turn: &mut Turn<'_>) {
-        let reason = UpstreamClosed::SessionLost("the server no longer knows it".to_owned());
+    pub(super) fn renew(&mut self, turn: &mut Turn<'_>) {
+        let reason = UpstreamClosed::Io(IoFault {
+            kind: FaultKind::Broken,
+            message: "session was lost: the server no longer knows it; the request may have run"
+                .to_owned(),
+        });
         self.handle_closed(turn, &reason);
     }
 
@@ -179,6 +196,7 @@ impl Upstream {
         self.backoff.succeeded(turn.now);
         self.ready_since = turn.now.up;
         self.last_error = None;
+        self.refusal = None;
         self.hold = None;
         let declared = self.facts().is_some_and(ServerFacts::declares_tool_changes);
         self.lists = ListChanges::new(declared, &self.limits);
@@ -204,8 +222,14 @@ impl Upstream {
         error.facts.retry_in_ms = u64::try_from(wait.as_millis()).ok();
         self.hang_up(turn);
         self.known = None;
+        if let Some(mut first) = self.refusal.take() {
+            first.message = format!("{}; the older pair: {}", first.message, error.message);
+            first.facts.retry_in_ms = error.facts.retry_in_ms;
+            error = first;
+        }
         self.last_error = Some(error.clone());
-        self.fail_all(turn.now, &error);
+        // Back-off sees to it: a failed start is not a failed request, however many waited for it.
+        self.fail_all(turn.now, &error, Verdict::None);
         self.become_(State::Resting(turn.now.after(wait), false));
         self.outputs.push_back(UpstreamOutput::ConnectFailed(error));
     }
@@ -213,6 +237,11 @@ impl Upstream {
     /// The link is gone.
     pub(super) fn handle_closed(&mut self, turn: &mut Turn<'_>, reason: &UpstreamClosed) {
         let tail = self.stderr_tail().to_owned();
+        if self.state == State::Opening && self.has_died_of_probe(reason) {
+            self.dies_of_probe = true;
+            self.hang_up(turn);
+            return self.begin(turn);
+        }
         if self.state == State::Opening {
             let error = explain::closed(&self.config, &tail, reason, self.opening_phase());
             return self.rest_after(turn, error);
@@ -221,8 +250,17 @@ impl Upstream {
         self.hang_up(turn);
         self.last_error = Some(error.clone());
         let lost: Vec<Job> = std::mem::take(&mut self.open).into_values().collect();
-        for job in lost {
-            self.fail(turn.now, job, error.clone());
+        // One death is one failure, however many requests were open.
+        let judged = lost
+            .iter()
+            .position(|job| job.pass.is_some_and(Pass::is_probe))
+            .or_else(|| lost.iter().position(|job| job.pass.is_some()));
+        for (at, job) in lost.into_iter().enumerate() {
+            let verdict = match Some(at) == judged {
+                true => Verdict::of(&error),
+                false => Verdict::None,
+            };
+            self.fail(turn.now, job, error.clone(), verdict);
         }
         self.listing = false;
         // It has worked, so the next use is not made to wait, unless it keeps dying.
@@ -240,6 +278,26 @@ impl Upstream {
         }
     }
 
+    /// Some servers of the handshake end when they are asked something they do not know. One is asked that
+    /// once. Spec: 2026-07-28 basic/transports/stdio (backward compatibility).
+    fn has_died_of_probe(&self, reason: &UpstreamClosed) -> bool {
+        let died = match reason {
+            UpstreamClosed::Exited(_)
+            | UpstreamClosed::OutputEnded { .. }
+            | UpstreamClosed::Violation(_) => true,
+            UpstreamClosed::Io(fault) => fault.kind == FaultKind::Broken,
+            UpstreamClosed::Local
+            | UpstreamClosed::Refused { .. }
+            | UpstreamClosed::NotReading { .. }
+            | UpstreamClosed::SessionLost(_) => false,
+        };
+        let probing = self.line.as_ref().is_some_and(|line| {
+            line.link.carrier() == Carrier::Lines
+                && explain::phase_of(line.peer.opening_method()) == Phase::Discover
+        });
+        died && probing && !self.dies_of_probe && self.config.protocol == EraChoice::Auto
+    }
+
     fn opening_phase(&self) -> Phase {
         self.line.as_ref().map_or(Phase::Connect, |line| {
             explain::phase_of(line.peer.opening_method())
@@ -248,8 +306,15 @@ impl Upstream {
 
     pub(super) fn list_tools(&mut self, turn: &mut Turn<'_>) {
         let has_tools = self.facts().is_some_and(|facts| facts.has(ListKind::Tools));
-        if self.state != State::Ready || !has_tools {
+        if self.state != State::Ready {
             return;
+        }
+        if !has_tools {
+            let none = Listed {
+                entries: Vec::new(),
+                mirrored: false,
+            };
+            return self.outputs.push_back(UpstreamOutput::Tools(Ok(none)));
         }
         self.listing = true;
         self.lists.walk_begun();
@@ -292,8 +357,8 @@ impl Upstream {
             .push_back(UpstreamOutput::Answer { ticket, outcome });
     }
 
-    fn fail(&mut self, now: Now, job: Job, error: UpstreamError) {
-        self.judge(now, &job, Verdict::of(&error));
+    fn fail(&mut self, now: Now, job: Job, error: UpstreamError, verdict: Verdict) {
+        self.judge(now, &job, verdict);
         match job.work {
             Work::List { .. } => self.end_walk(now, job.ticket, Err(error)),
             Work::Call { .. } | Work::Request { .. } => self.reply(job.ticket, Err(error)),
@@ -307,11 +372,11 @@ impl Upstream {
         }
     }
 
-    pub(super) fn fail_all(&mut self, now: Now, error: &UpstreamError) {
+    pub(super) fn fail_all(&mut self, now: Now, error: &UpstreamError, verdict: Verdict) {
         let open = std::mem::take(&mut self.open).into_values();
         let jobs: Vec<Job> = open.chain(std::mem::take(&mut self.waiting)).collect();
         for job in jobs {
-            self.fail(now, job, error.clone());
+            self.fail(now, job, error.clone(), verdict);
         }
     }
 
@@ -320,6 +385,10 @@ impl Upstream {
         let Some(mut line) = self.line.take() else {
             return;
         };
+        self.renew_by = None;
+        let gone = std::mem::take(&mut self.questions);
+        self.outputs
+            .extend(gone.into_iter().map(UpstreamOutput::QuestionGone));
         if !line.gone {
             line.link.close(turn.now, turn.wires);
         }
