@@ -566,3 +566,6 @@ impl Manager {
         self.outputs.pop_front()
     }
 }
+
+#[cfg(test)]
+mod tests;
