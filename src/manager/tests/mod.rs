@@ -299,10 +299,10 @@ impl World {
         self.calls = self.calls.next();
         let call = ToolCall {
             id: self.calls,
-            tool: tool.to_owned(),
+            tool: tool.into(),
             arguments: arguments.into(),
-            server: "",
-            caller: "test".to_owned(),
+            server: "".into(),
+            caller: "test".into(),
             wants_progress: false,
         };
         let Passage::Open(call) = self.gate.admit(call) else {
