@@ -26,6 +26,8 @@ mod hook;
 mod http;
 #[path = "cli/process.rs"]
 mod process;
+#[path = "cli/span.rs"]
+mod span;
 #[path = "cli/stdio.rs"]
 mod stdio;
 #[cfg(feature = "tls")]

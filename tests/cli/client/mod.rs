@@ -9,6 +9,6 @@ mod lists;
 mod options;
 mod probe;
 mod secrets;
-mod servers;
+pub(crate) mod servers;
 mod status;
 mod terminal;
