@@ -151,10 +151,16 @@ impl Upstream {
                 what: walk.list().method(),
                 limit: self.config.times.list,
             },
-            (Work::Call { .. }, CallFault::TimedOut { what, limit }) if what == "request" => {
-                let what = "tools/call";
-                CallFault::TimedOut { what, limit }
-            }
+            (
+                Work::Call { .. },
+                CallFault::TimedOut {
+                    what: "request",
+                    limit,
+                },
+            ) => CallFault::TimedOut {
+                what: "tools/call",
+                limit,
+            },
             (_, fault) => fault,
         }
     }
