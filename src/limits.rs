@@ -312,6 +312,8 @@ limits! {
     tools_max, "tools_max": usize = 10_000, "tools";
     /// Pages of one list; the rest is left out with a diagnostic.
     list_pages_max, "list_pages_max": usize = 100, "pages";
+    /// Text of all entries of one list; the rest is left out with a diagnostic. Ten thousand tools of 6 KiB.
+    list_bytes_max, "list_bytes_max": usize = 64 * MIB, "bytes";
     /// Length of a tool's name; a longer one leaves that tool out.
     tool_name_bytes_max, "tool_name_bytes_max": usize = KIB, "bytes";
     /// Length of a tool's description; a longer one leaves that tool out.
@@ -324,12 +326,20 @@ limits! {
     children_max, "children_max": usize = 64, "processes";
     /// Runtimes at once; each has connections of its own.
     runtimes_max, "runtimes_max": usize = 1_024, "runtimes";
-    /// A runtime that nobody uses ends after this. As OpenClaw; 0 there means never, here a large number does.
+    /// A runtime that nobody uses ends after this. As OpenClaw; `mcp.sessionIdleTtlMs: 0` is never, and so is 0 in a program.
     runtime_idle_ttl, "runtime_idle_ttl_ms": Duration = Duration::from_secs(600), "ms";
     /// Failures of one server in a row after which it is left alone for a while. As OpenClaw.
     failure_pause_after, "failure_pause_after": usize = 3, "failures";
     /// How long it is left alone, from the end of the last failure. OpenClaw counts from its start.
     failure_pause, "failure_pause_ms": Duration = Duration::from_secs(60), "ms";
+    /// Notifications and answers on their way to one HTTP server at once; the next ones are held.
+    upstream_notes_open_max, "upstream_notes_open_max": usize = 16, "messages";
+    /// How long an HTTP server may take to answer `notifications/initialized`; other messages of the session wait for it.
+    session_begin_timeout, "session_begin_timeout_ms": Duration = Duration::from_secs(2), "ms";
+    /// What is open in a session that an HTTP server no longer knows may be answered or refused for this time; then a new session begins.
+    session_renew_timeout, "session_renew_timeout_ms": Duration = Duration::from_secs(1), "ms";
+    /// How long an HTTP server may take to answer the DELETE of its session.
+    session_end_timeout, "session_end_timeout_ms": Duration = Duration::from_secs(1), "ms";
     /// Redirects followed for one HTTP request, within one origin. OpenClaw follows 20.
     redirects_max, "redirects_max": usize = 3, "redirects";
     /// GETs with Last-Event-ID for one interrupted answer.

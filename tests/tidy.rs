@@ -114,7 +114,7 @@ fn the_world_is_touched_in_io_only() {
     );
 }
 
-/// Each limit that concerns a listener or its clients, the file with the test at its edge, and what names the
+/// Each limit that concerns a listener or its clients, or an upstream server, the file with the test at its edge, and what names the
 /// test there: a function, or the limit itself in a transcript.
 const EDGES: &[(&str, &str, &str)] = &[
     ("message_bytes_max", HTTP_LIMITS, "fn message_bytes_max("),
@@ -307,12 +307,123 @@ const EDGES: &[(&str, &str, &str)] = &[
         "src/local/shelf.rs",
         "list_page_bytes_max:",
     ),
+    (
+        "upstream_message_bytes_max",
+        WIRES,
+        "fn a_body_over_the_limit_ends_that_request_only(",
+    ),
+    (
+        "upstream_message_bytes_max",
+        RESUME,
+        "fn an_event_over_the_limit_costs_that_event_only(",
+    ),
+    (
+        "upstream_out_bytes_max",
+        MANAGER,
+        "fn upstream_out_bytes_max",
+    ),
+    (
+        "upstream_requests_open_max",
+        MANAGER,
+        "fn upstream_requests_open_max(",
+    ),
+    (
+        "upstream_questions_open_max",
+        MANAGER,
+        "fn upstream_questions_open_max(",
+    ),
+    (
+        "connect_timeout_ms",
+        "src/manager/tests/connect.rs",
+        "fn servers_connect_side_by_side_and_each_has_its_own_time(",
+    ),
+    ("discover_timeout_ms", MANAGER, "fn discover_timeout("),
+    ("list_timeout_ms", MANAGER, "fn list_timeout"),
+    ("request_timeout_ms", MANAGER, "fn request_timeout("),
+    (
+        "request_total_timeout_ms",
+        MANAGER,
+        "fn request_total_timeout",
+    ),
+    ("tools_max", CATALOG, "and_the_surplus_is_counted("),
+    ("list_pages_max", CATALOG, "fn pages_are_bounded("),
+    ("list_bytes_max", MANAGER, "fn list_bytes_max("),
+    ("tool_name_bytes_max", CATALOG, "fn what_just_fits_is_kept("),
+    (
+        "tool_description_bytes_max",
+        CATALOG,
+        "fn what_just_fits_is_kept(",
+    ),
+    (
+        "tool_schema_bytes_max",
+        CATALOG,
+        "fn what_just_fits_is_kept(",
+    ),
+    (
+        "list_changed_quiet_interval_ms",
+        MANAGER,
+        "fn list_changed_quiet_interval(",
+    ),
+    (
+        "children_max",
+        "tests/lifetime/faults.rs",
+        "fn the_number_of_children_is_bounded(",
+    ),
+    ("runtimes_max", MANAGER, "fn runtimes_max("),
+    (
+        "runtime_idle_ttl_ms",
+        "src/manager/tests/ending.rs",
+        "fn an_idle_runtime_lets_go",
+    ),
+    ("failure_pause_after", MANAGER, "fn failure_pause_after"),
+    ("failure_pause_ms", MANAGER, "_and_failure_pause("),
+    (
+        "upstream_notes_open_max",
+        CONVERSATION,
+        "fn notifications_on_their_way_are_bounded",
+    ),
+    (
+        "session_begin_timeout_ms",
+        CONVERSATION,
+        "fn they_do_not_wait_for_ever(",
+    ),
+    (
+        "session_renew_timeout_ms",
+        "src/manager/tests/http.rs",
+        "fn what_is_open_in_a_lost_session_has_a_second",
+    ),
+    (
+        "session_end_timeout_ms",
+        CONVERSATION,
+        "fn a_server_that_does_not_answer_delete_is_left(",
+    ),
+    (
+        "redirects_max",
+        "src/link/http_client/tests/redirects.rs",
+        "fn there_is_an_end_to_it(",
+    ),
+    (
+        "resume_attempts_max",
+        RESUME,
+        "fn a_server_that_keeps_cutting_is_asked_three_times(",
+    ),
+    (
+        "pool_connections_max",
+        WIRES,
+        "fn so_many_are_kept_so_long(",
+    ),
+    ("pool_idle_ttl_ms", WIRES, "fn so_many_are_kept_so_long("),
 ];
 
 const HTTP_LIMITS: &str = "src/link/http_server/tests/limits.rs";
 const HTTP_TIME: &str = "src/link/http_server/tests/time.rs";
 const PEER: &str = "src/protocol/server/tests.rs";
 const DOOR: &str = "src/hub/http/tests/edges.rs";
+const MANAGER: &str = "src/manager/tests/edges.rs";
+const CATALOG: &str = "src/manager/catalog/tests.rs";
+const WIRES: &str = "src/link/http_client/tests/wires.rs";
+const RESUME: &str = "src/link/http_client/tests/resume.rs";
+const CONVERSATION: &str = "src/link/http_client/tests/conversation.rs";
 const SESSIONS: &str = "src/hub/http/sessions/tests.rs";
 
 /// What a limit is called that concerns no listener: the Gateway and what is kept of it, tools and tasks of the
@@ -341,7 +452,7 @@ const NO_LISTENER: &[&str] = &[
 ];
 
 #[test]
-fn every_limit_of_a_listener_is_tested_at_its_edge() {
+fn every_limit_of_a_listener_or_an_upstream_is_tested_at_its_edge() {
     for (limit, file, test) in EDGES {
         let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
         assert!(text.contains(test), "{limit}: no {test} in {file}");

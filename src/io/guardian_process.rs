@@ -48,7 +48,9 @@ use super::guardian::{KILL, Order, Report, START, TERM};
 use crate::link::ExitReport;
 
 /// Between the end of input and SIGTERM, and again before SIGKILL, when drawspan is gone. (While it
-/// is there it has its own times.) Together well under the three seconds in which all must be gone.
+/// is there it has its own times.) Together well under the three seconds in which all must be gone. No
+/// limits, here and below: a guardian outlives the program whose settings it would need, and the sum is what
+/// is promised.
 const GRACE: Duration = Duration::from_millis(700);
 
 /// How often everything is killed again: what was out of sight the last time may have come up.

@@ -18,8 +18,8 @@
 //! | Closed  | anything                         | Closed  | nothing                                      |
 //!
 //! After `notifications/initialized` messages of the session are held until the server has answered it, for
-//! connections overtake each other; not longer than [`INITIALIZED_WAIT`]. So are notifications and answers
-//! while [`NOTES_OPEN_MAX`] of them are on their way. Held messages count as bytes that wait.
+//! connections overtake each other; not longer than `session_begin_timeout`. So are notifications and answers
+//! while `upstream_notes_open_max` of them are on their way. Held messages count as bytes that wait.
 //!
 //! What a session is to the server, the link knows from the answer to `initialize` and sends back; whether
 //! one is lost is told by [`RequestEnd::SessionLost`] and [`RequestEnd::SessionDoubtful`], and it is the owner
@@ -72,15 +72,6 @@ use crate::protocol::client::{Outgoing, OutgoingKind, RequestEnd};
 use crate::protocol::revision::Revision;
 use crate::secret::Quoted;
 
-/// How long messages of a session are held for the answer to `notifications/initialized`.
-pub const INITIALIZED_WAIT: Duration = Duration::from_secs(2);
-
-/// Notifications and answers on their way at once; the next ones are held.
-pub const NOTES_OPEN_MAX: usize = 16;
-
-/// How long a server may take to answer DELETE.
-pub const DELETE_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// How long the answer to a message may go on, when nothing in it is of use any more, before its connection is
 /// closed.
 pub(in crate::link) const LINGER: Duration = Duration::from_secs(1);
@@ -98,6 +89,9 @@ pub struct HttpLink {
     call_limits: CallLimits,
     out_bytes_max: usize,
     note_timeout: Duration,
+    notes_open_max: usize,
+    begin_timeout: Duration,
+    end_timeout: Duration,
     life: Life,
     session: Session,
     /// Messages that wait for their turn.
@@ -159,6 +153,9 @@ impl HttpLink {
             },
             out_bytes_max: bounds.out_bytes_max,
             note_timeout: limits.request_timeout,
+            notes_open_max: limits.upstream_notes_open_max,
+            begin_timeout: limits.session_begin_timeout,
+            end_timeout: limits.session_end_timeout,
             life: Life::Idle,
             session: Session::default(),
             held: VecDeque::new(),
@@ -232,7 +229,7 @@ impl HttpLink {
         }
     }
 
-    /// Begins the end: DELETE in a session, for [`DELETE_TIMEOUT`] at most; everything else ends now.
+    /// Begins the end: DELETE in a session, for `session_end_timeout` at most; everything else ends now.
     /// Notifications and answers that have not left still leave.
     pub fn close(&mut self, now: Now, wires: &mut WireMint) {
         match self.life {
@@ -240,7 +237,7 @@ impl HttpLink {
             Life::Idle => return self.closed(UpstreamClosed::Local),
             Life::Closing(_) | Life::Closed => return,
         }
-        self.life = Life::Closing(now.after(DELETE_TIMEOUT));
+        self.life = Life::Closing(now.after(self.end_timeout));
         self.held.clear();
         self.waiting.clear();
         self.requests.clear();

@@ -33,9 +33,9 @@ use crate::codec::outbuf::OutBuf;
 use crate::ids::{UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::http_client::{
-    Client, ExchangeId, Fault, Fed, Feed, FieldWriter, HttpBounds, HttpTarget, INITIALIZED_WAIT,
-    Kind, LINGER, Method, Other, SessionFields, Step, What, authority, end_of, not_utf8, origin,
-    resolve, same_origin, too_large,
+    Client, ExchangeId, Fault, Fed, Feed, FieldWriter, HttpBounds, HttpTarget, Kind, LINGER,
+    Method, Other, SessionFields, Step, What, authority, end_of, not_utf8, origin, resolve,
+    same_origin, too_large,
 };
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
 use crate::link::websocket::Full;
@@ -52,6 +52,7 @@ pub struct SseLink {
     fields: Result<FieldWriter, WriteError>,
     out_bytes_max: usize,
     note_timeout: std::time::Duration,
+    begin_timeout: std::time::Duration,
     life: Life,
     feed: Feed,
     /// Messages that wait for the answer to `notifications/initialized`: connections overtake each other.
@@ -94,6 +95,7 @@ impl SseLink {
             fields,
             out_bytes_max: bounds.out_bytes_max,
             note_timeout: limits.request_timeout,
+            begin_timeout: limits.session_begin_timeout,
             life: Life::Idle,
             feed: Feed::new(bounds.message_bytes_max),
             held: VecDeque::new(),
@@ -261,7 +263,7 @@ impl SseLink {
         let opens = matches!(&message.kind, OutgoingKind::Notification { method }
             if &**method == "notifications/initialized");
         if opens && message.dialect != Dialect::Handshake {
-            self.holding = Some((exchange, now.after(INITIALIZED_WAIT)));
+            self.holding = Some((exchange, now.after(self.begin_timeout)));
         }
         self.posts.insert(exchange, Post { id, reply: None });
     }

@@ -40,7 +40,8 @@ use crate::link::{ChildSpec, IoEvent, IoRequest, OpenSpec, Signal};
 use crate::protocol::client::Outgoing;
 
 /// How long output may still arrive after the program itself has exited: what it has started may
-/// hold the pipe.
+/// hold the pipe. This and the next three are no limits of their own: they say in which order the kernel may
+/// tell of one death, and `child_grace_interval` is what a program is given.
 const DRAIN: Duration = Duration::from_millis(200);
 
 /// How long a program that has ended its output may take to exit before that alone is told: the exit says

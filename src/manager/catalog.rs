@@ -27,7 +27,8 @@ use crate::secret::Quoted;
 /// Names in one diagnostic about changed tools.
 const NAMED_MAX: usize = 8;
 
-/// Tools that are gone and whose digests are kept, beside those that are shown.
+/// Tools that are gone and whose digests are kept, beside those that are shown. No limit of its own: 32 bytes
+/// each, for one diagnostic.
 const GONE_MAX: usize = 1_024;
 
 /// A walk under way. Given to [`Catalog::publish`] with what it found.

@@ -2,8 +2,7 @@
 
 use super::call::Call;
 use super::{
-    ExchangeId, HttpLink, INITIALIZED, INITIALIZED_WAIT, Life, ListenState, Method, NOTES_OPEN_MAX,
-    Purpose, Session, request_id,
+    ExchangeId, HttpLink, INITIALIZED, Life, ListenState, Method, Purpose, Session, request_id,
 };
 use crate::clock::Now;
 use crate::ids::WireMint;
@@ -83,7 +82,7 @@ impl HttpLink {
             notes.filter(|p| matches!(p, Purpose::Note { .. })).count()
         };
         let in_session = matches!(message.dialect, Dialect::Session(_));
-        !(self.holding.is_some() && in_session) && (is_request || notes() < NOTES_OPEN_MAX)
+        !(self.holding.is_some() && in_session) && (is_request || notes() < self.notes_open_max)
     }
 
     fn post(&mut self, now: Now, message: &Outgoing, wires: &mut WireMint) {
@@ -128,7 +127,7 @@ impl HttpLink {
             OutgoingKind::Notification { method } => {
                 let initialized = &**method == INITIALIZED;
                 if initialized {
-                    self.holding = Some(now.after(INITIALIZED_WAIT));
+                    self.holding = Some(now.after(self.begin_timeout));
                 }
                 self.note(now, exchange, initialized)
             }

@@ -389,6 +389,27 @@ fn what_is_too_big_or_unusable_is_named() {
 }
 
 #[test]
+fn what_just_fits_is_kept() {
+    let limits = limits();
+    let schema = |bytes: usize| {
+        let rest = r#"{"type":"object","title":""}"#.len();
+        let title = "x".repeat(bytes - rest);
+        format!(r#"{{"type":"object","title":"{title}"}}"#)
+    };
+    let raw = format!(
+        r#"{{"name":"{}","description":"{}","inputSchema":{},"outputSchema":{}}}"#,
+        "n".repeat(limits.tool_name_bytes_max),
+        "d".repeat(limits.tool_description_bytes_max),
+        schema(limits.tool_schema_bytes_max),
+        schema(limits.tool_schema_bytes_max),
+    );
+    let (tool, remarks) = Tool::read(&raw, false, &limits);
+    assert!(tool.is_some(), "{remarks:?}");
+    let over = raw.replacen("\"title\":\"", "\"title\":\"x", 1);
+    assert!(Tool::read(&over, false, &limits).0.is_none());
+}
+
+#[test]
 fn schemas_that_cannot_be_used_leave_the_tool() {
     let limits = limits();
     let raw = r##"{"name":"t","inputSchema":{"type":"object","properties":{"x":{"$ref":"#/$defs/No"}}},"outputSchema":{"$schema":"urn:own","type":"object"}}"##;

@@ -11,9 +11,6 @@ use crate::manager::error::Phase;
 use crate::manager::server_config::ServerKey;
 use crate::secret::Quoted;
 
-/// Text of all entries of one walk. Unit: bytes.
-const LIST_BYTES_MAX: usize = 64 * 1024 * 1024;
-
 /// A list that servers give in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PagedList {
@@ -87,7 +84,7 @@ impl ListWalk {
             list,
             pages_max: limits.list_pages_max,
             entries_max: limits.tools_max,
-            bytes_max: LIST_BYTES_MAX,
+            bytes_max: limits.list_bytes_max,
             pages: 0,
             bytes: 0,
             cursors: BTreeSet::new(),

@@ -211,3 +211,66 @@ fn failure_pause_after_and_failure_pause() {
     world.run(0);
     assert_eq!(world.failure(ticket).kind, FailureKind::Remote);
 }
+
+#[test]
+fn upstream_questions_open_max() {
+    let mut world = World::with(
+        &["a"],
+        limits(|limits| limits.upstream_questions_open_max = 2),
+    );
+    world.connected();
+    for id in 1..=3 {
+        world.speak(
+            "a",
+            json!({"jsonrpc": "2.0", "id": id, "method": "sampling/createMessage", "params": {}}),
+        );
+    }
+    assert_eq!(world.manager.questions.len(), 2);
+    let refused: Vec<&Value> = world
+        .heard
+        .iter()
+        .filter(|(_, heard)| heard.message.get("error").is_some())
+        .map(|(_, heard)| &heard.id)
+        .collect();
+    assert_eq!(refused, [&json!(3)]);
+}
+
+#[test]
+fn discover_timeout() {
+    let mut world = World::new(&["a"]);
+    world.server("a", |heard| match heard.method.as_str() {
+        "server/discover" => Vec::new(),
+        _ => legacy(heard, &["t"]),
+    });
+    let runtime = world.connected();
+    world.run(4_999);
+    assert_eq!(world.count("a", "initialize"), 0);
+    world.run(1);
+    assert_eq!(world.tools(runtime), ["a__t"]);
+}
+
+#[test]
+fn list_bytes_max() {
+    let entry = json!({"name": "t", "inputSchema": {"type": "object"}}).to_string();
+    for (room, shown) in [(2 * entry.len(), 2), (2 * entry.len() - 1, 1)] {
+        let mut world = World::with(&["a"], limits(|limits| limits.list_bytes_max = room));
+        world.server("a", |heard| legacy(heard, &["t", "u"]));
+        let runtime = world.connected();
+        assert_eq!(world.tools(runtime).len(), shown);
+        assert_eq!(world.diagnostics(runtime).len(), 2 - shown);
+    }
+}
+
+#[test]
+fn list_changed_quiet_interval() {
+    let mut world = World::new(&["a"]);
+    world.connected();
+    world.speak(
+        "a",
+        json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}),
+    );
+    world.run(99);
+    assert_eq!(world.count("a", "tools/list"), 1);
+    world.run(1);
+    assert_eq!(world.count("a", "tools/list"), 2);
+}

@@ -2,10 +2,6 @@
 
 use super::*;
 
-/// How long what is open in a lost session may take to be refused in the same way, so that it is sent again
-/// rather than given up: it has left at the same time, and a server that knows no session refuses at once.
-const RENEW_WAIT: Duration = Duration::from_secs(1);
-
 impl Upstream {
     /// Sends what waits and may go.
     pub(super) fn pump(&mut self, turn: &mut Turn<'_>) {
@@ -115,8 +111,7 @@ impl Upstream {
                     job.resent = true;
                     self.waiting.push_front(job);
                 }
-                self.renew_by
-                    .get_or_insert_with(|| turn.now.after(RENEW_WAIT));
+                self.renew_soon(turn.now);
             }
             Err(fault) => {
                 let fault = self.named(&job, fault);
@@ -132,8 +127,7 @@ impl Upstream {
                     CallFault::End(RequestEnd::SessionDoubtful(_) | RequestEnd::SessionLost { .. })
                 );
                 if doubtful {
-                    self.renew_by
-                        .get_or_insert_with(|| turn.now.after(RENEW_WAIT));
+                    self.renew_soon(turn.now);
                 }
             }
         }
@@ -181,6 +175,13 @@ impl Upstream {
             let wait = Duration::from_millis(ms).min(self.limits.reconnect_most_interval);
             self.hold = Some((now.after(wait), error.clone()));
         }
+    }
+
+    /// The session is gone. What else is open in it has left at about the same time: refused in the same way
+    /// it can be sent again, where now it would have to be given up.
+    fn renew_soon(&mut self, now: Now) {
+        let until = now.after(self.limits.session_renew_timeout);
+        self.renew_by.get_or_insert(until);
     }
 
     /// The session is gone and with it whatever was open in it: begins a new one, on the same server.

@@ -333,8 +333,8 @@ pub(super) fn strings(list: Option<&str>) -> Vec<String> {
         .collect()
 }
 
-/// How much of a version is read; ours are ten characters long.
+/// How much of a version is read; ours are ten characters long. No limit of its own: what is longer is none.
 pub(super) const VERSION_CHARS_MAX: usize = 64;
 
-/// Versions of a server's list that are read; there are five today.
+/// Versions of a server's list that are read; there are five today. No limit of its own: it bounds what a message shows.
 const VERSIONS_READ_MAX: usize = 64;

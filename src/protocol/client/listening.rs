@@ -35,10 +35,12 @@ use crate::protocol::message::{META_SUBSCRIPTION_ID, member};
 const LISTEN: &str = "subscriptions/listen";
 
 /// Listen streams in a row that no acknowledgment was heard of; then none is asked for any more. Waits
-/// double from one to the next, so that this many take minutes.
+/// double from one to the next, so that this many take minutes. No limit of its own: it is the end of a habit, and bounds no
+/// memory.
 const UNACKNOWLEDGED_MAX: u32 = 8;
 
-/// Former listen streams of which something may still come.
+/// Former listen streams of which something may still come. No limit of its own: of an older one a late message is
+/// noise, which nobody would set.
 const PAST_STREAMS_MAX: usize = 8;
 
 /// See the module page.
