@@ -195,8 +195,19 @@ pub(super) fn call(config: &ServerConfig, stderr: &str, fault: &CallFault) -> Up
         CallFault::End(end) => ended(config, Phase::Call, end, &text),
         CallFault::Closed(_) => with_stderr(at(FailureKind::Closed), stderr),
         CallFault::Busy { value, limit } => limited(at(FailureKind::Limit), *value, *limit),
-        CallFault::Violation(_) => at(FailureKind::Protocol),
+        CallFault::Violation(why) => match too_large(why) {
+            Some((value, limit)) => limited(at(FailureKind::Limit), value, limit),
+            None => at(FailureKind::Protocol),
+        },
     }
+}
+
+/// Value and limit of an answer that was skipped because of its size. A link without a stream for each
+/// request says it in words only.
+fn too_large(why: &str) -> Option<(usize, usize)> {
+    let sizes = why.strip_prefix("message too large: ")?;
+    let (value, limit) = sizes.split_once(" bytes, limit ")?;
+    Some((value.parse().ok()?, limit.parse().ok()?))
 }
 
 /// A conversation could not begin.
@@ -294,6 +305,10 @@ fn ended(config: &ServerConfig, phase: Phase, end: &RequestEnd, text: &str) -> U
     match end {
         RequestEnd::NotSent(_) => {
             let mut error = at(FailureKind::Unreachable);
+            // Nothing was asked: it was the connection that failed.
+            if matches!(phase, Phase::Discover | Phase::Initialize) {
+                error.phase = Phase::Connect;
+            }
             error.facts.never_ran = true;
             error
         }

@@ -105,10 +105,17 @@ fn version() {
 
 #[test]
 fn completions_and_help_name_every_command() {
-    const COMMANDS: [&str; 6] = [
+    const COMMANDS: [&str; 13] = [
         "serve",
         "gateway",
         "demo",
+        "list",
+        "call",
+        "read",
+        "prompt",
+        "probe",
+        "status",
+        "doctor",
         "limits",
         "completions",
         "version",
@@ -122,6 +129,7 @@ fn completions_and_help_name_every_command() {
         let script = script.stdout.join("\n");
         expect_words(&script, &COMMANDS);
         expect_words(&script, &["drawspan", "claude-channel-mode", "token-file"]);
+        expect_words(&script, &["connect-timeout", "import"]);
     }
     let help = home.run(&["--help"]).expect_code(0).expect_silence();
     expect_words(&help.stdout.join("\n"), &COMMANDS);

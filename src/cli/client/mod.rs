@@ -25,6 +25,9 @@ use crate::manager::error::{FailureKind, UpstreamError};
 
 /// `drawspan list`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "drawspan list [OPTIONS] TARGET\n       drawspan list [OPTIONS] -- COMMAND..."
+)]
 pub(super) struct ListArgs {
     /// The server: a configured name, a URL or unix:/path; none with `-- COMMAND`
     #[arg(value_name = "TARGET")]
@@ -32,7 +35,7 @@ pub(super) struct ListArgs {
     /// List tools (the default)
     #[arg(long, group = "what")]
     tools: bool,
-    /// List resources
+    /// List resources, and templates of resources
     #[arg(long, group = "what")]
     resources: bool,
     /// List prompts
@@ -47,8 +50,12 @@ pub(super) struct ListArgs {
 
 /// `drawspan call`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "drawspan call [OPTIONS] TARGET TOOL [K=V]...\n       drawspan call [OPTIONS] TOOL [K=V]... -- COMMAND..."
+)]
 pub(super) struct CallArgs {
-    /// TARGET (none with `-- COMMAND`), the tool, and its arguments as name=value or name:=JSON
+    /// TARGET (none with `-- COMMAND`), the tool, and its arguments: name=value, which is text where the tool
+    /// wants text and else JSON where it is JSON, or name:=JSON
     #[arg(value_name = "TARGET TOOL [K=V]", required = true)]
     words: Vec<String>,
     /// All arguments as one JSON object; @FILE reads a file, - reads stdin
@@ -63,6 +70,9 @@ pub(super) struct CallArgs {
 
 /// `drawspan read`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "drawspan read [OPTIONS] TARGET URI\n       drawspan read [OPTIONS] URI -- COMMAND..."
+)]
 pub(super) struct ReadArgs {
     /// TARGET (none with `-- COMMAND`) and the URI of the resource
     #[arg(value_name = "TARGET URI", required = true)]
@@ -76,6 +86,9 @@ pub(super) struct ReadArgs {
 
 /// `drawspan prompt`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "drawspan prompt [OPTIONS] TARGET NAME [K=V]...\n       drawspan prompt [OPTIONS] NAME [K=V]... -- COMMAND..."
+)]
 pub(super) struct PromptArgs {
     /// TARGET (none with `-- COMMAND`), the prompt, and its arguments as name=value
     #[arg(value_name = "TARGET NAME [K=V]", required = true)]
@@ -89,6 +102,9 @@ pub(super) struct PromptArgs {
 
 /// `drawspan probe`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "drawspan probe [OPTIONS] [NAME]...\n       drawspan probe [OPTIONS] -- COMMAND..."
+)]
 pub(super) struct ProbeArgs {
     /// Configured servers (default: all of them), or one URL or unix:/path
     #[arg(value_name = "NAME")]

@@ -173,13 +173,14 @@ fn a_limit_is_code_7() {
     let shop = Shop::new("limit").with("TOOLS", ONE).with("RESULT", &long);
     let mut entry = shop.entry();
     entry["maxMessageBytes"] = 4_096.into();
-    shop.home.write(
-        "drawspan.json",
-        &json!({"mcpServers": {"s": entry}}).to_string(),
-    );
-    let finished = shop.home.run(&["call", "s", "t", "--json"]);
-    let error = expect_failure(finished, 7, &["server s: message too large", "limit 4096"]);
+    let file = json!({"mcpServers": {"s": entry}});
+    shop.home.write("drawspan.json", &file.to_string());
+    let finished = shop.home.run(&["call", "s", "t", "--json"]).expect_code(7);
+    let error = error(&finished);
+    let words = ["server s: message too large: ", " bytes, limit 4096"];
+    expect_words(error["message"].as_str().unwrap(), &words);
     assert_eq!(error["data"]["limit"], 4_096);
+    assert!(error["data"]["value"].as_u64().unwrap() > 5_000);
 }
 
 #[test]
