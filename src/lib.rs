@@ -1,7 +1,7 @@
 //! drawspan, a two-way bridge for the [Model Context Protocol](https://modelcontextprotocol.io).
 //!
-//! The program puts an OpenClaw Gateway into any MCP client (`drawspan serve`); the library is what it is
-//! made of. No async runtime and no thread: everything but [`io`] is a plain struct that is given bytes,
+//! The program puts an OpenClaw Gateway into any MCP client (`drawspan serve`) and uses MCP servers from a shell
+//! (`drawspan list`, `call`, `read`, `prompt`, `probe`); the library is what it is made of. No async runtime and no thread: everything but [`io`] is a plain struct that is given bytes,
 //! events and the time, and is polled for what it wants. So a program keeps its own loop where it has
 //! one, and a test owns the clock.
 //!
@@ -12,6 +12,8 @@
 //!   `examples/everything_server.rs` does all of it.
 //! * **To bridge a Gateway**, give the hub a [`hub::GatewayConfig`]; `src/cli/serve.rs` is the shortest way
 //!   through it.
+//! * **To use MCP servers**, give a [`manager::Manager`] their records and turn an [`io::EventLoop`] with it:
+//!   `examples/everything_client.rs`, and `src/cli/client/session.rs` for the commands.
 //! * **To use a codec alone**, see [`codec`]: each takes bytes in any pieces and holds no descriptor.
 //!
 //! # Driving a machine
@@ -39,7 +41,8 @@
 //!
 //! # Features
 //!
-//! `cli` (default): the command line, its configuration files and signals. `tls` (default): `wss://`.
+//! `cli` (default): the command line with the commands that serve and those that use servers, its configuration
+//! files and signals. `tls` (default): `wss://`.
 //! Without both the library stands on eleven crates: serde, serde_json, jsonschema, mio, tungstenite, httparse,
 //! memchr, base64, log, ring and rustix.
 #![forbid(unsafe_code)]
