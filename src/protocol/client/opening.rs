@@ -74,6 +74,11 @@ impl Opening {
             Step::Shaking { .. } | Step::Over => INITIALIZE,
         }
     }
+
+    /// Whether the answer is still out that tells the era.
+    pub(super) const fn is_probing(&self) -> bool {
+        matches!(self.step, Step::Probing { .. })
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

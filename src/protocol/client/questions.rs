@@ -2,7 +2,8 @@
 //!
 //! | what comes                                   | revision    | what happens                                |
 //! |----------------------------------------------|-------------|---------------------------------------------|
-//! | `ping`                                       | handshake   | answered at once, before the handshake too  |
+//! | any request                                  | not known: `server/discover` is open | -32601             |
+//! | `ping`                                       | handshake   | answered at once, in the handshake too      |
 //! | a feature we declared                        | handshake   | Question; the answer leaves when it is given |
 //! | the same, and too many are open              | handshake   | -32603, busy                                |
 //! | a second request with an id that is open     | handshake   | -32600                                      |
@@ -139,6 +140,11 @@ impl ClientPeer {
                 shown(method)
             );
             return self.noise(&why, envelope.raw.as_bytes());
+        }
+        // Whether a server may ask at all is not known yet: nothing is granted.
+        if facts.is_none() && self.opening.is_probing() {
+            let error = RpcError::method_not_found(&method.decode());
+            return self.answer_server(id, Err(&error));
         }
         if method.is("ping") {
             return self.answer_server(id, Ok("{}"));

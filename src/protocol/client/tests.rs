@@ -802,3 +802,23 @@ fn whatever_a_server_says_each_request_is_answered_once() {
         );
     }
 }
+
+/// Whether servers may ask at all, the answer to the probe tells.
+#[test]
+fn while_the_probe_is_out_a_server_is_granted_nothing() {
+    let ping = br#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#;
+    let now = Now::default();
+    for (choice, granted) in [(EraChoice::Auto, false), (EraChoice::Legacy, true)] {
+        let mut peer = ClientPeer::new(config(choice, Carrier::Lines), now);
+        peer.handle_up(now);
+        while peer.poll().is_some() {}
+        peer.handle_message(now, ping, None);
+        let Some(PeerOutput::Send(sent)) = peer.poll() else {
+            panic!("an answer to ping");
+        };
+        let sent = String::from_utf8(sent.body).expect("JSON");
+        assert_eq!(member(&sent, "result").is_some(), granted, "{sent}");
+        let refused = member(&sent, "error").and_then(|error| member(error, "code"));
+        assert_eq!(refused, (!granted).then_some("-32601"), "{sent}");
+    }
+}
