@@ -146,6 +146,7 @@ mod tests {
                 UpstreamEvent::Up
                 | UpstreamEvent::RequestEnded { .. }
                 | UpstreamEvent::Resuming { .. }
+                | UpstreamEvent::Remark { .. }
                 | UpstreamEvent::Ending(_)
                 | UpstreamEvent::Closed(_) => "?".to_owned(),
             });

@@ -220,6 +220,7 @@ mod tests {
                 UpstreamEvent::Unreadable { why, .. } => format!("({why}) "),
                 UpstreamEvent::RequestEnded { .. }
                 | UpstreamEvent::Resuming { .. }
+                | UpstreamEvent::Remark { .. }
                 | UpstreamEvent::Ending(_) => "?".to_owned(),
             });
         }

@@ -42,6 +42,11 @@ pub enum UpstreamEvent {
         /// One line.
         why: String,
     },
+    /// Something is not as it should be, and could be made sense of. For people.
+    Remark {
+        /// One line.
+        why: String,
+    },
     /// The server has ended the conversation, so nothing more comes and nothing more can be said; what is
     /// left of it is being ended, which may take a while. `Closed` follows with the same reason. Only links
     /// to programs say this.

@@ -321,8 +321,13 @@ fn ended(config: &ServerConfig, phase: Phase, end: &RequestEnd, text: &str) -> U
             error.facts.never_ran = true;
             error
         }
-        RequestEnd::ContentType { found, body } => {
+        RequestEnd::ContentType {
+            status,
+            found,
+            body,
+        } => {
             let mut error = at(FailureKind::Protocol);
+            error.facts.status = Some(*status);
             error.facts.content_type = Some(found.clone());
             error.facts.body = Some(body.clone());
             error
@@ -424,6 +429,14 @@ pub(super) fn undeclared_change(config: &ServerConfig) -> ServerDiagnostic {
     );
     ServerDiagnostic::new(&config.key, Phase::List, Level::Info, message)
         .with_code("undeclared-list-changed")
+}
+
+/// Something about its answers is wrong, and they could be used all the same.
+pub(super) fn odd_answer(config: &ServerConfig, why: &str) -> ServerDiagnostic {
+    let message = format!("server {}: {why}", name(config));
+    let mut said = ServerDiagnostic::new(&config.key, Phase::Call, Level::Warning, message);
+    said.count = Some(1);
+    said.with_code("odd-answer")
 }
 
 /// A failure as a diagnostic.

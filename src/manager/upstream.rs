@@ -626,6 +626,11 @@ impl Upstream {
             UpstreamEvent::Resuming { id: _, why } => {
                 log::debug!("server {}: {why}", explain::name(&self.config));
             }
+            UpstreamEvent::Remark { why } => {
+                let diagnostic = explain::odd_answer(&self.config, &why);
+                self.outputs
+                    .push_back(UpstreamOutput::Diagnostic(diagnostic));
+            }
             // Why it ended is known; that it has ended is for whoever waits for its process.
             UpstreamEvent::Ending(reason) => self.handle_closed(turn, &reason),
             UpstreamEvent::Closed(reason) => {

@@ -104,6 +104,8 @@ pub enum RequestEnd {
     Accepted,
     /// 2xx with a body that is neither JSON nor an event stream.
     ContentType {
+        /// The status.
+        status: u16,
         /// The field's value, or what was there instead; quoted and short.
         found: String,
         /// Start of the body, quoted and short.

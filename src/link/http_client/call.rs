@@ -73,9 +73,18 @@ pub(super) struct CallLimits {
 #[derive(Debug)]
 enum Reply {
     Awaited,
-    Json { typed: bool, body: Vec<u8> },
+    Json(Json),
     Events,
     Other(Other),
+}
+
+/// A body of JSON.
+#[derive(Debug)]
+struct Json {
+    status: u16,
+    /// It is said to be JSON.
+    typed: bool,
+    body: Vec<u8>,
 }
 
 /// How a call goes on.
@@ -136,8 +145,11 @@ impl Call {
                         return Next::Over(Some(RequestEnd::TooLarge { value, limit }));
                     }
                 }
-                let body = Vec::new();
-                Reply::Json { typed, body }
+                Reply::Json(Json {
+                    status: head.status,
+                    typed,
+                    body: Vec::new(),
+                })
             }
             Kind::Other(other) => Reply::Other(other),
         };
@@ -175,7 +187,7 @@ impl Call {
     pub(super) fn data(&mut self, data: &[u8], events: &mut VecDeque<UpstreamEvent>) -> Next {
         match &mut self.reply {
             Reply::Awaited => Next::Going,
-            Reply::Json { body, .. } => {
+            Reply::Json(Json { body, .. }) => {
                 let limit = self.limits.message_bytes_max;
                 let value = body.len().saturating_add(data.len());
                 if value > limit {
@@ -236,7 +248,7 @@ impl Call {
     pub(super) fn end(&mut self, events: &mut VecDeque<UpstreamEvent>) -> Next {
         match std::mem::replace(&mut self.reply, Reply::Awaited) {
             Reply::Awaited => Next::Over(Some(RequestEnd::Accepted)),
-            Reply::Json { typed, body } => Next::Over(self.json(typed, body, events)),
+            Reply::Json(json) => Next::Over(self.json(json, events)),
             Reply::Other(other) => {
                 // A refusal that names the request has nothing to do with the session, whatever it says.
                 let body = &other.status.body;
@@ -255,12 +267,12 @@ impl Call {
         }
     }
 
-    fn json(
-        &mut self,
-        typed: bool,
-        body: Vec<u8>,
-        events: &mut VecDeque<UpstreamEvent>,
-    ) -> Option<RequestEnd> {
+    fn json(&mut self, json: Json, events: &mut VecDeque<UpstreamEvent>) -> Option<RequestEnd> {
+        let Json {
+            status,
+            typed,
+            body,
+        } = json;
         let id = self.id;
         if body.trim_ascii().is_empty() {
             return Some(RequestEnd::Accepted);
@@ -268,22 +280,25 @@ impl Call {
         let unpacked = unpack(&body, id, self.batches, &self.limits.scan);
         if !typed {
             if !matches!(body.trim_ascii_start(), [b'{' | b'[', ..]) {
-                return Some(unexpected("no Content-Type".to_owned(), &body));
+                return Some(unexpected(status, "no Content-Type".to_owned(), &body));
             }
-            log::warn!("answer to request {id} has no Content-Type and is taken for JSON");
+            let why = "an answer has no Content-Type and is taken for JSON".to_owned();
+            events.push_back(UpstreamEvent::Remark { why });
         }
-        match &unpacked {
-            Unpacked::Not(ScanError::NotUtf8 { .. }) => {}
-            Unpacked::Not(error) if !error.is_json() => {
+        let why = match &unpacked {
+            Unpacked::Not(ScanError::Syntax { .. }) => {
                 let found = if typed {
                     "application/json, and no JSON in it"
                 } else {
                     "no Content-Type"
                 };
-                return Some(unexpected(found.to_owned(), &body));
+                return Some(unexpected(status, found.to_owned(), &body));
             }
-            Unpacked::Not(_) | Unpacked::One { .. } | Unpacked::Several { .. } => {}
-        }
+            Unpacked::Not(error) => format!("unreadable answer: {error}"),
+            Unpacked::One { .. } | Unpacked::Several { .. } => {
+                "answer holds no answer to this request".to_owned()
+            }
+        };
         self.last_words.clear();
         if body.len() <= LAST_WORDS_BYTES_MAX {
             self.last_words.extend_from_slice(&body);
@@ -291,8 +306,7 @@ impl Call {
         if deliver(unpacked, body, id, events) {
             return None;
         }
-        let why = "answer holds no answer to this request";
-        Some(self.unanswered(why.to_owned()))
+        Some(self.unanswered(why))
     }
 
     /// The exchange came to nothing.

@@ -129,7 +129,7 @@ impl Other {
         let status = self.status;
         match self.meaning {
             Meaning::Accepted => RequestEnd::Accepted,
-            Meaning::Unexpected(found) => unexpected(found, &status.body),
+            Meaning::Unexpected(found) => unexpected(status.status, found, &status.body),
             Meaning::Status if in_session && status.status == 404 => {
                 RequestEnd::SessionLost { status: 404 }
             }
@@ -163,10 +163,11 @@ pub(super) fn names_session(text: &[u8]) -> bool {
 }
 
 /// A body that is neither JSON nor an event stream.
-pub(super) fn unexpected(found: String, body: &[u8]) -> RequestEnd {
+pub(super) fn unexpected(status: u16, found: String, body: &[u8]) -> RequestEnd {
     // A little more than is shown, so that the quote ends in an ellipsis.
     let start = String::from_utf8_lossy(&body[..body.len().min(256)]);
     RequestEnd::ContentType {
+        status,
         found,
         body: Quoted(start.trim()).to_string(),
     }

@@ -469,6 +469,7 @@ fn shown(event: UpstreamEvent) -> String {
         UpstreamEvent::Unreadable { why, on, .. } => format!("unreadable {} {why}", whose(on)),
         UpstreamEvent::RequestEnded { id, end } => format!("end {id} {}", shown_end(&end)),
         UpstreamEvent::Resuming { id, why } => format!("resuming {} {why}", whose(id)),
+        UpstreamEvent::Remark { why } => format!("remark {why}"),
         UpstreamEvent::Ending(why) => format!("ending {why}"),
         UpstreamEvent::Closed(why) => format!("closed {why}"),
     }
@@ -496,7 +497,11 @@ fn shown_end(end: &RequestEnd) -> String {
         RequestEnd::SessionDoubtful(end) => format!("session doubtful, {}", status(end)),
         RequestEnd::NotReading { value, limit } => format!("not reading {value} of {limit}"),
         RequestEnd::Accepted => "accepted".to_owned(),
-        RequestEnd::ContentType { found, body } => format!("content type {found}: {body}"),
+        RequestEnd::ContentType {
+            status: _,
+            found,
+            body,
+        } => format!("content type {found}: {body}"),
         RequestEnd::Broken(why) => format!("broken: {why}"),
         RequestEnd::TooLarge { value, limit } => format!("too large {value} of {limit}"),
         RequestEnd::Redirect { from, to, why } => format!("redirect {from} to {to}: {why}"),

@@ -104,7 +104,9 @@ impl World {
                 UpstreamEvent::Unreadable { why, .. } => format!("({why}) "),
                 UpstreamEvent::Ending(why) => format!("<{why}> "),
                 UpstreamEvent::Closed(why) => format!("[{why}] "),
-                UpstreamEvent::RequestEnded { .. } | UpstreamEvent::Resuming { .. } => "?".into(),
+                UpstreamEvent::RequestEnded { .. }
+                | UpstreamEvent::Resuming { .. }
+                | UpstreamEvent::Remark { .. } => "?".into(),
             });
         }
     }

@@ -164,8 +164,12 @@ impl fmt::Display for RequestEnd {
                 write!(f, "session may be lost: {}", Self::Status(end.clone()))
             }
             Self::Accepted => f.write_str("accepted, but without an answer"),
-            Self::ContentType { found, body } => {
-                write!(f, "unexpected content type {found}: {body}")
+            Self::ContentType {
+                status,
+                found,
+                body,
+            } => {
+                write!(f, "HTTP {status}, unexpected content type {found}: {body}")
             }
             Self::Broken(why) => f.write_str(why),
             Self::TooLarge { value, limit } => {

@@ -51,6 +51,47 @@ fn a_session_id_is_checked_before_it_is_kept() {
 }
 
 #[test]
+fn json_that_is_too_deep_says_so() {
+    let mut rig = http_rig();
+    in_session(&mut rig, Revision::V2025_06_18);
+    rig.send(request(7, "tools/call", LEGACY));
+    let got = rig.next();
+    let deep = "[".repeat(2_000);
+    let body = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{deep}"#);
+    rig.json(&got, "", &body);
+    let news = rig.news();
+    assert_eq!(
+        news[0],
+        format!("message 7 {body}"),
+        "for the peer to judge"
+    );
+    assert!(
+        news[1].contains("end 7 broken: unreadable answer: "),
+        "{news:?}"
+    );
+    assert!(news[1].contains("deep"), "{news:?}");
+}
+
+#[test]
+fn an_answer_without_a_type_is_remarked_upon() {
+    let mut rig = http_rig();
+    in_session(&mut rig, Revision::V2025_06_18);
+    rig.send(request(7, "tools/list", LEGACY));
+    let got = rig.next();
+    let body = result(7);
+    let length = body.len();
+    let whole = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+    rig.bytes(got.wire, whole.as_bytes());
+    assert_eq!(
+        rig.news(),
+        [
+            "remark an answer has no Content-Type and is taken for JSON".to_owned(),
+            format!("message 7 {body}")
+        ]
+    );
+}
+
+#[test]
 fn only_the_answer_to_initialize_gives_a_session() {
     let mut rig = http_rig();
     in_session(&mut rig, Revision::V2025_06_18);

@@ -69,6 +69,7 @@ impl Pair {
                 other @ (UpstreamEvent::Unreadable { .. }
                 | UpstreamEvent::RequestEnded { .. }
                 | UpstreamEvent::Resuming { .. }
+                | UpstreamEvent::Remark { .. }
                 | UpstreamEvent::Ending(_)
                 | UpstreamEvent::Closed(_)) => self.answers.push(format!("{other:?}")),
             }
