@@ -108,12 +108,18 @@ pub(super) fn unknown_server(key: &ServerKey) -> UpstreamError {
     UpstreamError::new(key, Phase::Config, FailureKind::Config, message)
 }
 
-/// No server offers that tool. `missing` are the servers that have not said what they offer.
+/// No server offers that tool. `only` is the one server there is, if it is one; `missing` are the servers
+/// that have not said what they offer.
 pub(super) fn unknown_tool(
     tool: &str,
+    only: Option<&ServerKey>,
     missing: &[(&ServerKey, Option<&UpstreamError>)],
 ) -> UpstreamError {
-    let mut message = format!("unknown tool {}", Quoted(tool));
+    let mut message = match only {
+        Some(key) => format!("server {}: ", Quoted(key.as_str())),
+        None => String::new(),
+    };
+    message.push_str(&format!("unknown tool {}", Quoted(tool)));
     for (i, (key, error)) in missing.iter().enumerate() {
         message.push_str(if i == 0 { "; not available: " } else { ", " });
         message.push_str(&Quoted(key.as_str()).to_string());
@@ -121,12 +127,9 @@ pub(super) fn unknown_tool(
             message.push_str(&format!(" ({error})"));
         }
     }
-    UpstreamError::new(
-        &ServerKey("".into()),
-        Phase::Call,
-        FailureKind::Arguments,
-        message,
-    )
+    let nobody = ServerKey("".into());
+    let server = only.unwrap_or(&nobody);
+    UpstreamError::new(server, Phase::Call, FailureKind::Arguments, message)
 }
 
 /// The arguments do not match the tool's schema; nothing was sent.

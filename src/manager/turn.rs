@@ -375,7 +375,11 @@ impl Manager {
         let culprit = missing.iter().find(|(key, _)| of_this(key));
         match culprit {
             Some((_, Some(error))) => (*error).clone(),
-            Some((_, None)) | None => explain::unknown_tool(tool, &missing),
+            Some((_, None)) | None => {
+                let mut keys = self.servers.keys();
+                let only = keys.next().filter(|_| keys.next().is_none());
+                explain::unknown_tool(tool, only, &missing)
+            }
         }
     }
 

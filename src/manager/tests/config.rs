@@ -76,7 +76,7 @@ fn a_removed_server_takes_its_tools_along() {
     let waits = world.call(runtime, "b__t");
     let unknown = world.call(runtime, "typo");
     world.configure(&[A]);
-    assert_eq!(world.failure(waits).message, "unknown tool b__t");
+    assert_eq!(world.failure(waits).message, "server a: unknown tool b__t");
     world.failure(unknown);
     assert_eq!(world.tools(runtime), ["a__t"]);
     world.configure(&[]);
