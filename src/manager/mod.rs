@@ -395,6 +395,11 @@ impl Manager {
         self.touch(now, id);
     }
 
+    /// Goes on trying to connect to one server of a runtime, at the times that are due.
+    pub fn keep_trying(&mut self, now: Now, id: RuntimeId, key: &ServerKey) {
+        self.connect_to(now, id, key, true);
+    }
+
     fn connect_to_all(&mut self, now: Now, id: RuntimeId, keep_trying: bool) {
         let keys: Vec<ServerKey> = self.servers.keys().cloned().collect();
         for key in keys {

@@ -2,6 +2,7 @@
 //! terminal, if there is one.
 
 use std::io::IsTerminal as _;
+use std::time::Duration;
 
 use super::super::serve::start;
 use super::super::{CommandResult, Exit, Failure, say};
@@ -17,9 +18,9 @@ use crate::limits::Limits;
 use crate::manager::Prefix;
 use crate::manager::catalog::{PagedList, Tool};
 use crate::manager::diagnostic::ServerDiagnostic;
-use crate::manager::error::UpstreamError;
+use crate::manager::error::{FailureKind, UpstreamError};
 use crate::manager::server_config::{ServerConfig, ServerKey};
-use crate::manager::{Manager, ManagerOutput, Options, Settings};
+use crate::manager::{Manager, ManagerOutput, Options, ServerState, Settings};
 
 /// Who servers are told we are.
 fn identity() -> String {
@@ -36,6 +37,8 @@ pub(super) struct Session {
     runtime: RuntimeId,
     /// What has gone wrong beside what was asked for.
     pub(super) diagnostics: Vec<ServerDiagnostic>,
+    /// The servers, and how long connecting to each may take.
+    servers: Vec<(ServerKey, Duration)>,
     /// Diagnostics are printed as they come.
     loud: bool,
     /// Errors that were not printed yet: as a rule the command ends with the same words.
@@ -69,6 +72,9 @@ impl Session {
             capabilities: capabilities.to_owned(),
             limits: limits.clone(),
         };
+        let times = servers.iter();
+        let times = times.map(|config| (config.key.clone(), config.times.connect));
+        let times = times.collect();
         let mut manager = Manager::new(settings, Box::new(OsEntropy::new()), WireId(1));
         manager.set_servers(now, servers);
         let runtime = manager.open_runtime(now, prefix).map_err(|limit| {
@@ -81,6 +87,7 @@ impl Session {
             gate: Gate::new(Policy::Open, limits),
             runtime,
             diagnostics: Vec::new(),
+            servers: times,
             loud,
             unsaid: Vec::new(),
             limits: limits.clone(),
@@ -111,12 +118,23 @@ impl Session {
         Ok(session)
     }
 
-    /// Connects to every server, once, and waits until each has said what it has, or why not.
+    /// Connects to every server, once, and waits until each has said what it has, or why not. One that is too
+    /// busy and says when to come back is waited for, within its time to connect.
     pub(super) fn connect(&mut self) -> Result<(), Failure> {
-        let now = self.now();
-        self.manager.try_connect(now, self.runtime);
-        self.terminal.wait_for(now, "connecting");
-        while !self.manager.is_settled(self.runtime) {
+        let since = self.now();
+        self.manager.try_connect(since, self.runtime);
+        self.terminal.wait_for(since, "connecting");
+        loop {
+            if self.manager.is_settled(self.runtime) {
+                let busy = self.due_again(since);
+                if busy.is_empty() {
+                    break;
+                }
+                for key in &busy {
+                    self.forget_failure(key);
+                    self.manager.keep_trying(self.now(), self.runtime, key);
+                }
+            }
             self.turn()?;
             while let Some(output) = self.manager.poll_output() {
                 self.hear(output);
@@ -124,6 +142,26 @@ impl Session {
         }
         self.terminal.done();
         Ok(())
+    }
+
+    /// What went wrong with a server is told of the last try only.
+    fn forget_failure(&mut self, key: &ServerKey) {
+        let is_gone = |one: &ServerDiagnostic| one.level == Level::Error && one.server == *key;
+        for one in self.diagnostics.iter().filter(|one| is_gone(one)) {
+            self.unsaid.retain(|line| *line != one.message);
+        }
+        self.diagnostics.retain(|one| !is_gone(one));
+    }
+
+    /// The busy servers whose next try begins before their time to connect, which began at `since`, is over.
+    fn due_again(&self, since: Now) -> Vec<ServerKey> {
+        let servers = self.servers.iter().filter(|(key, limit)| {
+            let (state, error) = self.manager.state(self.runtime, key);
+            let busy = error.is_some_and(|error| error.kind == FailureKind::Unavailable);
+            let end = since.after(*limit);
+            busy && matches!(state, ServerState::Resting { until } if until < end)
+        });
+        servers.map(|(key, _)| key.clone()).collect()
     }
 
     /// The tools of a server, in its order.
