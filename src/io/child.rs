@@ -4,6 +4,11 @@
 //! Linux a program can name a guardian (see `guardian`), which then is the child's parent, tells how
 //! it ended, and finds what has left the group too. Without one we are its parent.
 //!
+//! A child gets its three pipes and nothing else that we have opened: all of that is closed on exec.
+//! Descriptors that we were given ourselves beside our own three, and that whoever started us had not
+//! marked so, pass through to it: to mark or close what is known by its number only is not possible
+//! in safe code. A supervisor that starts us gives none.
+//!
 //! The exit of a child of ours is seen through a pidfd (Linux 5.3); elsewhere the loop asks on a
 //! tick. The exit is *read* first and *reaped* only when the wire is closed: until then its number,
 //! which is its group's number too, cannot be given to a stranger, and a signal to the group cannot
