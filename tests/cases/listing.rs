@@ -66,11 +66,15 @@ fn c18_one_deadline_for_the_whole_walk() {
 fn c20_5000_tools() {
     for era in ERAS {
         let world = World::new(&format!("c20-{era}"));
-        let all = servers(&world, era, &case("c20-5000-tools")["input"]);
+        let mut all = servers(&world, era, &case("c20-5000-tools")["input"]);
+        for (_, entry) in all.as_object_mut().unwrap() {
+            // So many in a program without optimisation, on a busy machine.
+            entry["listTimeoutMs"] = 30_000.into();
+        }
         let config = world.config(all.clone());
         for name in ["one-page", "fifty-pages"] {
             let run = world.run(&["list", name, "--config", &config, "--json"]);
-            let run = run.expect_prompt().expect_code(0);
+            let run = run.expect_code(0);
             let tools = run.tools();
             assert_eq!(tools.len(), 5_000, "{name}");
             let want = (0..5_000).map(|i| format!("tool_{i:05}"));
@@ -81,7 +85,7 @@ fn c20_5000_tools() {
             assert_eq!(run.diagnostics(), Vec::<Value>::new());
         }
         let run = world.run(&["probe", "--config", &config, "--json"]);
-        let run = run.expect_prompt().expect_code(0);
+        let run = run.expect_code(0);
         let json = run.json();
         assert_eq!(json["servers"]["fifty-pages"]["tools"], 5_000);
         assert_eq!(json["tools"].as_array().unwrap().len(), 10_000);

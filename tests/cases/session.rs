@@ -110,7 +110,6 @@ impl Drop for Session {
 }
 
 #[test]
-#[ignore = "drawspan serve has no TARGET yet"]
 fn c06_the_era_is_remembered() {
     let world = World::new("c06-session");
     let mut input = case("c06-discover-fallback")["input"]["servers"][0].clone();
@@ -132,7 +131,6 @@ fn c06_the_era_is_remembered() {
 }
 
 #[test]
-#[ignore = "drawspan serve has no TARGET yet"]
 fn c07_the_next_call_works() {
     let input = &case("c07-late-answer-after-cancel")["input"];
     for era in ERAS {
@@ -157,7 +155,6 @@ fn c07_the_next_call_works() {
 }
 
 #[test]
-#[ignore = "drawspan serve has no TARGET yet"]
 fn c11_the_next_call_starts_it_again() {
     for era in ERAS {
         let world = World::new(&format!("c11-session-{era}"));
@@ -173,7 +170,6 @@ fn c11_the_next_call_starts_it_again() {
 }
 
 #[test]
-#[ignore = "drawspan serve has no TARGET yet"]
 fn c21_the_catalog_follows() {
     let world = World::new("c21-session");
     let input = &case("c21-list-changed-storm")["input"];
@@ -193,7 +189,6 @@ fn c21_the_catalog_follows() {
 }
 
 #[test]
-#[ignore = "drawspan serve has no TARGET yet"]
 fn d04_the_stream_of_a_session_comes_back_slowly() {
     let world = World::new("d04-session");
     let mut input = case("e05-get-not-offered")["input"].clone();
@@ -217,7 +212,6 @@ fn d04_the_stream_of_a_session_comes_back_slowly() {
 }
 
 #[test]
-#[ignore = "drawspan serve has no TARGET yet"]
 fn e04_a_doubtful_session_is_opened_again() {
     let input = &case("e04-400-unknown-session")["input"];
     for n in 0..input["variants"].as_array().unwrap().len() {
@@ -238,7 +232,6 @@ fn e04_a_doubtful_session_is_opened_again() {
 }
 
 #[test]
-#[ignore = "drawspan serve has no TARGET yet"]
 fn e10_held_while_it_is_busy() {
     let world = World::new("e10-session");
     let mut input = case("e10-overload")["input"].clone();
