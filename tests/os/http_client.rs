@@ -50,6 +50,7 @@ impl Machine {
                 | UpstreamEvent::Unreadable { .. }
                 | UpstreamEvent::RequestEnded { .. }
                 | UpstreamEvent::Resuming { .. }
+                | UpstreamEvent::Remark { .. }
                 | UpstreamEvent::Ending(_)
                 | UpstreamEvent::Closed(_)) => format!("{other:?}"),
             });
