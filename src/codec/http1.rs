@@ -25,7 +25,7 @@ use std::mem::MaybeUninit;
 
 use buffer::{HeadBuffer, Start};
 pub use error::HeadError;
-use head::Span;
+use head::{Field, Kept, Key, Span};
 pub use head::{HttpHead, Unfit};
 pub use write::{HeadWriter, WriteError, append_field};
 
@@ -174,8 +174,11 @@ impl RequestReader {
             return Ok(None);
         };
         let lines = self.0.lines;
-        let start = self.0.swap(&mut head.bytes);
-        note_request(head, start, lines)?;
+        let mut bytes = std::mem::take(&mut head.kept).into_bytes();
+        let start = self.0.swap(&mut bytes);
+        let noted = note_request(head, &bytes, start, lines);
+        head.kept = Kept::of(bytes);
+        noted?;
         Ok(Some(used))
     }
 
@@ -245,9 +248,14 @@ fn parse_request(bytes: &[u8], lines: usize) -> Result<RequestHead, HeadError> {
 const STACK_FIELDS: usize = 100;
 
 /// Notes where the parts of a whole head lie. `start` is behind the empty lines before it.
-fn note_request(head: &mut HttpHead, start: usize, lines: usize) -> Result<(), HeadError> {
+fn note_request(
+    head: &mut HttpHead,
+    bytes: &[u8],
+    start: usize,
+    lines: usize,
+) -> Result<(), HeadError> {
     let HttpHead {
-        bytes,
+        kept: _,
         method,
         target,
         minor,
@@ -285,10 +293,12 @@ fn note_request(head: &mut HttpHead, start: usize, lines: usize) -> Result<(), H
     *target = Span::of(found_target.as_bytes(), bytes);
     *minor = version;
     fields.extend(request.headers.iter().map(|field| {
-        (
-            Span::of(field.name.as_bytes(), bytes),
-            Span::of(field.value, bytes),
-        )
+        let name = field.name.as_bytes();
+        Field {
+            key: Key::of(name),
+            name: Span::of(name, bytes),
+            value: Span::of(field.value, bytes),
+        }
     }));
     Ok(())
 }

@@ -126,7 +126,11 @@ impl HttpRefusal {
 
 /// A value without the blanks around it. Source: RFC 9110 §5.5.
 fn trimmed(value: &str) -> &str {
-    value.trim_matches([' ', '\t'])
+    let blank = |b: &u8| matches!(b, b' ' | b'\t');
+    let bytes = value.as_bytes();
+    let start = bytes.iter().take_while(|b| blank(b)).count();
+    let end = bytes[start..].iter().rev().take_while(|b| blank(b)).count();
+    &value[start..bytes.len() - end]
 }
 
 #[cfg(test)]

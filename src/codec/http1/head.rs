@@ -21,10 +21,6 @@ impl Span {
         }
     }
 
-    const fn len(self) -> usize {
-        self.end.saturating_sub(self.start) as usize
-    }
-
     const fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
@@ -34,15 +30,84 @@ impl Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfit;
 
+/// What tells most names apart: the length and the first letter without its case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key(u16);
+
+impl Key {
+    pub(super) fn of(name: &[u8]) -> Self {
+        let first = name.first().map_or(0, |byte| byte | 0x20);
+        Self(u16::from_le_bytes([name.len() as u8, first]))
+    }
+}
+
+/// One field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field {
+    pub(super) key: Key,
+    pub(super) name: Span,
+    pub(super) value: Span,
+}
+
+/// The bytes of a head. Nearly all are text; that is looked at once, for each field is asked for often.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self::Text(String::new())
+    }
+}
+
+impl Kept {
+    pub(super) fn of(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::Text(text),
+            Err(error) => Self::Bytes(error.into_bytes()),
+        }
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Text(text) => text.into_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    fn text(&self, span: Span) -> Option<&str> {
+        match self {
+            Self::Text(text) => text.get(span.range()),
+            Self::Bytes(bytes) => std::str::from_utf8(&bytes[span.range()]).ok(),
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        match self {
+            Self::Text(text) => text.capacity(),
+            Self::Bytes(bytes) => bytes.capacity(),
+        }
+    }
+}
+
 /// The head of a request in one buffer. Given back to its reader, it takes the next head without an
 /// allocation. An empty one (`default`) is the beginning.
 #[derive(Clone, Debug, Default)]
 pub struct HttpHead {
-    pub(super) bytes: Vec<u8>,
+    pub(super) kept: Kept,
     pub(super) method: Span,
     pub(super) target: Span,
     pub(super) minor: u8,
-    pub(super) fields: Vec<(Span, Span)>,
+    pub(super) fields: Vec<Field>,
 }
 
 impl HttpHead {
@@ -112,39 +177,53 @@ impl HttpHead {
     /// # Errors
     /// [`Unfit`] when it stands more than once or is not UTF-8.
     pub fn single(&self, name: &str) -> Result<Option<&str>, Unfit> {
-        let mut values = self.fields(name);
+        let mut values = self.texts(name);
         match (values.next(), values.next()) {
             (None, _) => Ok(None),
-            (Some(value), None) => std::str::from_utf8(value).map(Some).map_err(|_| Unfit),
+            (Some(value), None) => value.map(Some).ok_or(Unfit),
             (Some(_), Some(_)) => Err(Unfit),
         }
     }
 
     /// All values of one field, in order. Names compare without regard to case.
     pub fn fields<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-        // Most fields are told apart by the length of their names.
-        let same = move |span: &Span| {
-            span.len() == name.len()
-                && self.bytes[span.range()].eq_ignore_ascii_case(name.as_bytes())
+        self.spans(name)
+            .map(|value| &self.kept.bytes()[value.range()])
+    }
+
+    /// The same as text; `None` for one that is not UTF-8.
+    pub fn texts<'a, 'n>(
+        &'a self,
+        name: &'n str,
+    ) -> impl Iterator<Item = Option<&'a str>> + use<'a, 'n> {
+        self.spans(name).map(|value| self.kept.text(value))
+    }
+
+    fn spans<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = Span> + use<'a, 'n> {
+        let key = Key::of(name.as_bytes());
+        let same = move |field: &&Field| {
+            field.key == key
+                && self.kept.bytes()[field.name.range()].eq_ignore_ascii_case(name.as_bytes())
         };
-        let found = self.fields.iter().filter(move |(field, _)| same(field));
-        found.map(|(_, value)| &self.bytes[value.range()])
+        self.fields.iter().filter(same).map(|field| field.value)
     }
 
     /// Every field as (name, value), in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let bytes = self.kept.bytes();
+        let part = move |span: Span| &bytes[span.range()];
         self.fields
             .iter()
-            .map(|(name, value)| (&self.bytes[name.range()], &self.bytes[value.range()]))
+            .map(move |field| (part(field.name), part(field.value)))
     }
 
     /// Bytes of heap that it holds.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.bytes.capacity() + self.fields.capacity() * size_of::<(Span, Span)>()
+        self.kept.capacity() + self.fields.capacity() * size_of::<Field>()
     }
 
     fn text(&self, span: Span) -> &str {
-        std::str::from_utf8(&self.bytes[span.range()]).unwrap_or_default()
+        self.kept.text(span).unwrap_or_default()
     }
 }

@@ -17,16 +17,14 @@ impl HeadView for HttpHead {
     }
 
     fn nth_field(&self, name: &str, nth: usize) -> Option<&str> {
-        self.fields(name)
-            .nth(nth)
-            .and_then(|value| std::str::from_utf8(value).ok())
+        self.texts(name).nth(nth).flatten()
     }
 
     fn once(&self, name: &str) -> Once<'_> {
-        let mut values = self.fields(name);
+        let mut values = self.texts(name);
         match (values.next(), values.next()) {
             (None, _) => Once::Absent,
-            (Some(value), None) => std::str::from_utf8(value).map_or(Once::NotText, Once::Value),
+            (Some(value), None) => value.map_or(Once::NotText, Once::Value),
             (Some(_), Some(_)) => Once::Repeated(2 + values.count()),
         }
     }
