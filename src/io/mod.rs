@@ -68,7 +68,7 @@ use crate::limits::Limits;
 use crate::link::{Driven, IoFault};
 
 /// A wire of one machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     machine: usize,
     wire: WireId,
