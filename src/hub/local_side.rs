@@ -379,6 +379,7 @@ impl Hub {
             // What was read may be kept for a while, like lists.
             LocalAnswer::Result(result) if entry.place == Place::Reading => Answer::List(result),
             LocalAnswer::Result(result) => Answer::Result(result),
+            LocalAnswer::Plain(result) => Answer::Plain(result),
             LocalAnswer::Typed(kind, result) => Answer::Typed(kind, result),
             LocalAnswer::Error(error) => Answer::Error(error),
         };

@@ -477,6 +477,8 @@ pub enum LocalOutput {
 pub enum LocalAnswer {
     /// A result: a raw object; `resultType` is added where the client's revision has it.
     Result(String),
+    /// The same where the result has no member beside its content: it need not be looked through.
+    Plain(String),
     /// A result of this type, for the stateless era: `input_required`, `task`, or `complete` with members
     /// that only this era has.
     Typed(&'static str, String),

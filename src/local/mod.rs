@@ -211,7 +211,7 @@ impl Local {
                 revision,
             };
             in_place.answer(in_place_call, &mut result);
-            let (call, answer) = (call.id(), LocalAnswer::Result(result));
+            let (call, answer) = (call.id(), LocalAnswer::Plain(result));
             return self.outputs.push_back(LocalOutput::Answer { call, answer });
         }
         let Some((name, tool)) = self.registry.tools.find(call.tool()) else {
@@ -589,7 +589,7 @@ impl Local {
 
     /// Gives back an answer that has left, so that the next one needs no allocation.
     pub fn recycle(&mut self, answer: LocalAnswer) {
-        if let LocalAnswer::Result(text) = answer {
+        if let LocalAnswer::Plain(text) = answer {
             let kept = self.spare.capacity()..=self.limits.text_buffer_bytes_max;
             if kept.contains(&text.capacity()) {
                 self.spare = text;

@@ -36,7 +36,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use self::batch::Batch;
+use self::modern::ModernResult;
 pub use self::modern::check_modern_meta;
+use self::own::Own;
 use crate::codec::json_text::write_string;
 use crate::codec::jsonrpc::{self, Message, Outcome, Reason, RequestId};
 use crate::codec::scan::{
@@ -187,6 +189,8 @@ pub enum Answer<'a> {
     /// A result: a raw JSON object. The peer adds what a revision needs: `resultType`, what a list says of its
     /// life, our member of `_meta`. A result that says these itself keeps its own.
     Result(&'a str),
+    /// The same where it is known that the result says none of these itself: it is not looked through.
+    Plain(&'a str),
     /// The same for a list, which modern clients may keep for a while.
     List(&'a str),
     /// A result of another type than `complete`; only for requests of the stateless era.
@@ -496,7 +500,13 @@ impl ServerPeer {
             Ok(Served::Later) => {}
             Ok(Served::Now(result)) => self.answer_now(id, batch, Ok(&result), sink),
             Ok(Served::Modern(result, ttl)) => {
-                self.emit_modern(Lane::Reply, id, "complete", &result, ttl, sink);
+                let result = ModernResult {
+                    kind: "complete",
+                    result: &result,
+                    own: Own::of(&result),
+                    ttl_ms: ttl,
+                };
+                self.emit_modern(Lane::Reply, id, result, sink);
             }
             Err(error) => self.answer_now(id, batch, Err(error), sink),
         }

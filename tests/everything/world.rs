@@ -279,6 +279,7 @@ impl World {
                     .expect("one answer to an open call");
                 let answer = match &answer {
                     LocalAnswer::Result(result) => Answer::Result(result),
+                    LocalAnswer::Plain(result) => Answer::Plain(result),
                     LocalAnswer::Typed(kind, result) => Answer::Typed(kind, result),
                     LocalAnswer::Error(error) => Answer::Error(error),
                 };

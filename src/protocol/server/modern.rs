@@ -27,6 +27,18 @@ pub(super) const REMOVED: [&str; 5] = [
     "resources/unsubscribe",
 ];
 
+/// A result of the stateless era, in the making.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ModernResult<'a> {
+    /// `resultType`, unless the result has its own.
+    pub(super) kind: &'a str,
+    /// A raw object.
+    pub(super) result: &'a str,
+    pub(super) own: Own<'a>,
+    /// Of what a client may keep: for how long.
+    pub(super) ttl_ms: Option<u64>,
+}
+
 impl ServerPeer {
     pub(super) fn modern_request(
         &mut self,
@@ -236,12 +248,15 @@ impl ServerPeer {
         &self,
         lane: Lane,
         id: &str,
-        result_type: &str,
-        result: &str,
-        ttl_ms: Option<u64>,
+        result: ModernResult<'_>,
         sink: &mut dyn MessageSink,
     ) {
-        let own = Own::of(result);
+        let ModernResult {
+            kind,
+            result,
+            own,
+            ttl_ms,
+        } = result;
         let trimmed = result.trim();
         let inner = trimmed
             .strip_prefix('{')
@@ -254,7 +269,7 @@ impl ServerPeer {
         let mut between = "";
         if !own.result_type {
             out.extend_from_slice(br#""resultType":"#);
-            append_string(out, result_type);
+            append_string(out, kind);
             between = ",";
         }
         if !inner.is_empty() {

@@ -1,6 +1,7 @@
 //! What leaves: answers, progress, log messages, notifications and requests to the client.
 
-use super::modern::subscription_params;
+use super::modern::{ModernResult, subscription_params};
+use super::own::Own;
 use super::{Answer, AskKey, Asked, List, Open, RequestKey, ServerPeer};
 use crate::codec::json_text::write_string;
 use crate::codec::jsonrpc;
@@ -17,39 +18,31 @@ impl ServerPeer {
         };
         let open = self.open.swap_remove(at);
         self.asked.retain(|asked| asked.of != Some(key));
-        let ttl = match answer {
-            Answer::List(_) => Some(self.config.cache_ttl_ms),
-            Answer::Result(_) | Answer::Typed(..) | Answer::Error(_) => None,
+        let (kind, result) = match answer {
+            Answer::Error(error) => return self.emit_error(&open, error, sink),
+            Answer::Typed(kind, result) => (kind, result),
+            Answer::Result(result) | Answer::Plain(result) | Answer::List(result) => {
+                ("complete", result)
+            }
         };
-        match answer {
-            Answer::Error(error) => self.emit_error(&open, error, sink),
-            Answer::Result(result) | Answer::List(result) => {
-                if open.revision.is_stateless() {
-                    self.emit_modern(
-                        Lane::Answer(key),
-                        open.id.raw(),
-                        "complete",
-                        result,
-                        ttl,
-                        sink,
-                    );
-                } else {
-                    self.emit(&open, sink, |out| {
-                        jsonrpc::write_result(out, open.id.raw(), result)
-                    });
-                }
-            }
-            Answer::Typed(result_type, result) => {
-                self.emit_modern(
-                    Lane::Answer(key),
-                    open.id.raw(),
-                    result_type,
-                    result,
-                    ttl,
-                    sink,
-                );
-            }
+        if !open.revision.is_stateless() && !matches!(answer, Answer::Typed(..)) {
+            return self.emit(&open, sink, |out| {
+                jsonrpc::write_result(out, open.id.raw(), result)
+            });
         }
+        let own = if matches!(answer, Answer::Plain(_)) {
+            Own::default()
+        } else {
+            Own::of(result)
+        };
+        let ttl_ms = matches!(answer, Answer::List(_)).then_some(self.config.cache_ttl_ms);
+        let result = ModernResult {
+            kind,
+            result,
+            own,
+            ttl_ms,
+        };
+        self.emit_modern(Lane::Answer(key), open.id.raw(), result, sink);
     }
 
     /// Tells the client how far a request is, if it asked for that. `progress` rises with each call.
