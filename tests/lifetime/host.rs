@@ -57,7 +57,9 @@ impl Links {
                     UpstreamEvent::Unreadable { why, .. } => told.unreadable.push(why),
                     UpstreamEvent::Ending(why) => told.ending = Some((why, Instant::now())),
                     UpstreamEvent::Closed(why) => told.closed = Some((why, Instant::now())),
-                    UpstreamEvent::RequestEnded { .. } | UpstreamEvent::Resuming { .. } => {
+                    UpstreamEvent::RequestEnded { .. }
+                    | UpstreamEvent::Resuming { .. }
+                    | UpstreamEvent::Remark { .. } => {
                         panic!("{event:?}")
                     }
                 }
