@@ -1,9 +1,9 @@
 //! drawspan, a two-way bridge for the [Model Context Protocol](https://modelcontextprotocol.io).
 //!
-//! The program puts an OpenClaw Gateway into any MCP client (`drawspan serve`) and uses MCP servers from a shell
-//! (`drawspan list`, `call`, `read`, `prompt`, `probe`); the library is what it is made of. No async runtime and no thread: everything but [`io`] is a plain struct that is given bytes,
-//! events and the time, and is polled for what it wants. So a program keeps its own loop where it has
-//! one, and a test owns the clock.
+//! The program puts an OpenClaw Gateway into any MCP client (`drawspan serve`) and uses MCP servers from a
+//! shell (`drawspan list`, `call`, `probe` …); the library is what it is made of. No async runtime and no
+//! thread: everything but [`io`] is a plain struct that is given bytes, events and the time, and is polled
+//! for what it wants. So a program keeps its own loop where it has one, and a test owns the clock.
 //!
 //! # Where to begin
 //!
