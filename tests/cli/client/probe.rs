@@ -145,7 +145,9 @@ fn failures_do_not_come_again_while_others_are_slow() {
 echo once >> "$HOME/tries"; : > "$HOME/tried"; exit 1"#;
     shop.home.write("gone", gone);
     super::servers::make_executable(&shop.home.path("gone"));
-    let servers = json!({"slow": shop.entry(), "gone": {"command": shop.home.path("gone")}});
+    let servers = json!({"slow": shop.entry(), "gone": {
+        // In auto it would be started again, for the older handshake.
+        "command": shop.home.path("gone"), "protocol": "legacy"}});
     let finished = probe(&shop, &servers, &["--json"]).expect_code(1);
     assert_eq!(
         document(&finished)["diagnostics"].as_array().unwrap().len(),
