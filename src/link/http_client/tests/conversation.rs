@@ -73,25 +73,6 @@ fn json_that_is_too_deep_says_so() {
 }
 
 #[test]
-fn an_answer_without_a_type_is_remarked_upon() {
-    let mut rig = http_rig();
-    in_session(&mut rig, Revision::V2025_06_18);
-    rig.send(request(7, "tools/list", LEGACY));
-    let got = rig.next();
-    let body = result(7);
-    let length = body.len();
-    let whole = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
-    rig.bytes(got.wire, whole.as_bytes());
-    assert_eq!(
-        rig.news(),
-        [
-            "remark an answer has no Content-Type and is taken for JSON".to_owned(),
-            format!("message 7 {body}")
-        ]
-    );
-}
-
-#[test]
 fn only_the_answer_to_initialize_gives_a_session() {
     let mut rig = http_rig();
     in_session(&mut rig, Revision::V2025_06_18);
