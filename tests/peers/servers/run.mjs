@@ -81,11 +81,13 @@ async function visit(checks, what, { subject, place, revision, target, env, home
     assert.deepEqual(errors, []);
   });
   await check("list", async () => {
-    const { server, protocolVersion, tools } = printed(await run("list", "s"));
+    const { server, protocolVersion, tools, diagnostics } = printed(await run("list", "s"));
     assert.equal(server, "s");
     assert.equal(protocolVersion, revision);
     assert.deepEqual(tools.map(({ name }) => name), subject.tools);
     for (const tool of tools) assert.equal(tool.inputSchema.type, "object", tool.name);
+    const leftOut = diagnostics.filter(({ code }) => code === "task-only");
+    assert.deepEqual(leftOut.map(({ tool }) => tool), subject.leftOut ?? []);
   });
   if (subject.resources)
     await check("list --resources", async () => {

@@ -65,8 +65,9 @@ export function subjects(peers, home) {
         "toggle-simulated-logging",
         "toggle-subscriber-updates",
         "trigger-long-running-operation",
-        "simulate-research-query",
       ],
+      // Can only be called as tasks.
+      leftOut: ["simulate-research-query"],
       calls: [
         {
           tool: "echo",
