@@ -264,19 +264,20 @@ impl Session {
         let now = self.now();
         self.terminal.wait_for(now, what);
         loop {
+            let mut answer = None;
+            // What is said beside the answer comes after it.
             while let Some(output) = self.manager.poll_output() {
-                if let ManagerOutput::Answer {
-                    ticket: of,
-                    outcome,
-                } = output
-                {
-                    if of == ticket {
-                        self.terminal.done();
-                        return outcome.map_err(|error| Failure::upstream(*error));
-                    }
-                } else {
-                    self.hear(output);
+                match output {
+                    ManagerOutput::Answer {
+                        ticket: of,
+                        outcome,
+                    } if of == ticket => answer = Some(outcome),
+                    other => self.hear(other),
                 }
+            }
+            if let Some(outcome) = answer {
+                self.terminal.done();
+                return outcome.map_err(|error| Failure::upstream(*error));
             }
             self.turn()?;
         }
