@@ -285,28 +285,28 @@ impl Call {
             let why = "an answer has no Content-Type and is taken for JSON".to_owned();
             events.push_back(UpstreamEvent::Remark { why });
         }
-        let why = match &unpacked {
+        let kind = match typed {
+            true => "application/json",
+            false => "no Content-Type",
+        };
+        let otherwise = match &unpacked {
+            Unpacked::One { answers: true } | Unpacked::Several { answers: true, .. } => None,
+            Unpacked::One { answers: false } | Unpacked::Several { answers: false, .. } => {
+                let found = format!("{kind}, and no answer to this request in it");
+                Some(unexpected(status, found, &body))
+            }
             Unpacked::Not(ScanError::Syntax { .. }) => {
-                let found = if typed {
-                    "application/json, and no JSON in it"
-                } else {
-                    "no Content-Type"
-                };
-                return Some(unexpected(status, found.to_owned(), &body));
+                let found = format!("{kind}, and no JSON in it");
+                return Some(unexpected(status, found, &body));
             }
-            Unpacked::Not(error) => format!("unreadable answer: {error}"),
-            Unpacked::One { .. } | Unpacked::Several { .. } => {
-                "answer holds no answer to this request".to_owned()
-            }
+            Unpacked::Not(error) => Some(RequestEnd::Broken(format!("unreadable answer: {error}"))),
         };
         self.last_words.clear();
         if body.len() <= LAST_WORDS_BYTES_MAX {
             self.last_words.extend_from_slice(&body);
         }
-        if deliver(unpacked, body, id, events) {
-            return None;
-        }
-        Some(self.unanswered(why))
+        deliver(unpacked, body, id, events);
+        otherwise.map(|end| self.unanswered(end))
     }
 
     /// The exchange came to nothing.
@@ -338,7 +338,7 @@ impl Call {
             return Next::Over(Some(RequestEnd::TooLarge { value, limit }));
         }
         if !self.resumable || self.feed.last_id().is_none() {
-            return Next::Over(Some(self.unanswered(why)));
+            return Next::Over(Some(self.unanswered(RequestEnd::Broken(why))));
         }
         if self.feed.take_progress() {
             self.attempts = 0;
@@ -361,7 +361,7 @@ impl Call {
 
     /// The end of a request whose answer did not come. What the server said last may tell why: an error that
     /// does not say what it answers, where it can answer only one thing.
-    fn unanswered(&mut self, why: String) -> RequestEnd {
+    fn unanswered(&mut self, otherwise: RequestEnd) -> RequestEnd {
         let body = std::mem::take(&mut self.last_words);
         let error = is_error_without_id(&body, &self.limits.scan);
         let speaks_of_error = body.windows(7).any(|part| part == b"\"error\"");
@@ -374,7 +374,7 @@ impl Call {
         match (doubtful, error) {
             (true, _) => RequestEnd::SessionDoubtful(status),
             (false, true) => RequestEnd::Status(status),
-            (false, false) => RequestEnd::Broken(why),
+            (false, false) => otherwise,
         }
     }
 }

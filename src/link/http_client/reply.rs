@@ -5,7 +5,7 @@
 //! | 2xx       | `text/event-stream`            | see `call`                                             |
 //! | 202, 204  | anything else                  | `Accepted`                                             |
 //! | other 2xx | nothing                        | `Accepted`                                             |
-//! | other 2xx | `application/json`, or untyped | messages; without the answer: `Broken`                 |
+//! | other 2xx | `application/json`, or untyped | messages; without the answer: `ContentType`            |
 //! | other 2xx | … an error without an id       | `Status`, or `SessionDoubtful` in such words           |
 //! | other 2xx | … which is no JSON             | `ContentType`                                          |
 //! | other 2xx | any other type, or encoded     | `ContentType`                                          |

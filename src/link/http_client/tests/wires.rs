@@ -418,7 +418,7 @@ fn an_answer_that_is_not_utf8_is_told_as_that() {
     let told = [
         "up",
         "unreadable 7 not UTF-8",
-        "end 7 broken: answer holds no answer to this request",
+        "end 7 broken: unreadable answer: not UTF-8 at byte 2",
     ];
     assert_eq!(rig.news(), told);
 }
