@@ -10,6 +10,9 @@
 //! * **To serve your own tools**, fill a [`local::Registry`], make a [`hub::Hub`] with it, open its doors
 //!   ([`hub::Hub::serve_stdio`], [`hub::Hub::listen_http`]) and turn an [`io::EventLoop`].
 //!   `examples/everything_server.rs` does all of it.
+//! * **To use the servers of others**, make a [`manager::Manager`], give it their records
+//!   ([`manager::entry::read_servers`]) and open a runtime; its page has the whole of it twice, on the loop of
+//!   this library and on a loop of one's own. `examples/everything_client.rs` calls tools and answers questions.
 //! * **To bridge a Gateway**, give the hub a [`hub::GatewayConfig`]; `src/cli/serve.rs` is the shortest way
 //!   through it.
 //! * **To use MCP servers**, give a [`manager::Manager`] their records and turn an [`io::EventLoop`] with it:

@@ -15,6 +15,139 @@
 //! | a record changes         | that server's connection ends when its calls have; others stay      |
 //! | the manager is closed    | every call gets an answer, every process ends; bounded              |
 //!
+//! # With the loop of this library
+//!
+//! ```no_run
+//! use drawspan::ids::WireId;
+//! use drawspan::io::{EventLoop, system::OsEntropy};
+//! use drawspan::limits::Limits;
+//! use drawspan::manager::catalog::PagedList;
+//! use drawspan::manager::entry::read_servers;
+//! use drawspan::manager::{Manager, ManagerOutput, Prefix, Settings};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limits = Limits::default();
+//! let mut events = EventLoop::new(&limits)?;
+//! let settings = Settings {
+//!     identity: r#"{"name":"my-program","version":"1.0"}"#.to_owned(),
+//!     capabilities: "{}".to_owned(),
+//!     limits: limits.clone(),
+//! };
+//! let mut manager = Manager::new(settings, Box::new(OsEntropy::new()), WireId(1));
+//!
+//! let entry = r#"{"command":"npx","args":["-y","@modelcontextprotocol/server-everything"]}"#;
+//! let env = std::env::vars().collect();
+//! let read = read_servers(&[("all".to_owned(), entry.to_owned())], &env, &limits);
+//! let servers: Vec<_> = read.into_iter().filter_map(|one| one.outcome.ok()).collect();
+//! let key = servers[0].key.clone();
+//! let now = events.now();
+//! manager.set_servers(now, servers);
+//!
+//! let runtime = manager.open_runtime(now, Prefix::Auto).map_err(|limit| format!("limit {limit}"))?;
+//! let ticket = manager.list(now, runtime, &key, PagedList::Tools);
+//! 'waiting: loop {
+//!     events.turn(&mut [&mut manager])?;
+//!     while let Some(output) = manager.poll_output() {
+//!         if let ManagerOutput::Answer { ticket: of, outcome } = output {
+//!             if of == ticket {
+//!                 println!("{outcome:?}");
+//!                 break 'waiting;
+//!             }
+//!         }
+//!     }
+//! }
+//! // In good order: no process is left.
+//! manager.close(events.now());
+//! while !manager.is_gone() {
+//!     events.turn(&mut [&mut manager])?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A tool is called by [`Manager::call`], with what a [`Gate`](crate::gate::Gate) has let pass;
+//! `examples/everything_client.rs` does that too, and answers questions.
+//!
+//! # With a loop of one's own
+//!
+//! Nothing here starts a process or reads a clock: it says what it wants, and is told what happened. Here
+//! the world is a function that answers lines; in a program it is whatever runs its descriptors.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use drawspan::clock::Now;
+//! use drawspan::entropy::Seeded;
+//! use drawspan::ids::WireId;
+//! use drawspan::limits::Limits;
+//! use drawspan::link::{Driven, IoEvent, IoRequest, OpenSpec};
+//! use drawspan::manager::catalog::PagedList;
+//! use drawspan::manager::entry::read_servers;
+//! use drawspan::manager::{Manager, ManagerOutput, Prefix, Settings};
+//!
+//! /// The far side: a server with one prompt.
+//! fn server(line: &str) -> Option<String> {
+//!     let id = line.split(r#""id":"#).nth(1)?.split([',', '}']).next()?;
+//!     let result = if line.contains(r#""method":"initialize""#) {
+//!         r#"{"protocolVersion":"2025-11-25","capabilities":{"prompts":{}},"serverInfo":{"name":"s","version":"1"}}"#
+//!     } else if line.contains(r#""method":"prompts/list""#) {
+//!         r#"{"prompts":[{"name":"greet"}]}"#
+//!     } else {
+//!         let error = r#"{"code":-32601,"message":"method not found"}"#;
+//!         return Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n"));
+//!     };
+//!     Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n"))
+//! }
+//!
+//! let limits = Limits::default();
+//! let settings = Settings {
+//!     identity: r#"{"name":"my-program","version":"1.0"}"#.to_owned(),
+//!     capabilities: "{}".to_owned(),
+//!     limits: limits.clone(),
+//! };
+//! let mut manager = Manager::new(settings, Box::new(Seeded::new(1)), WireId(1));
+//! let map = [("notes".to_owned(), r#"{"command":"notes-server"}"#.to_owned())];
+//! let read = read_servers(&map, &BTreeMap::new(), &limits);
+//! let servers: Vec<_> = read.into_iter().filter_map(|one| one.outcome.ok()).collect();
+//! let key = servers[0].key.clone();
+//!
+//! let now = Now::default(); // a reading of both clocks, taken anew in each turn
+//! manager.set_servers(now, servers);
+//! let runtime = manager.open_runtime(now, Prefix::Auto).expect("the first of many");
+//! let ticket = manager.list(now, runtime, &key, PagedList::Prompts);
+//!
+//! let mut answer = None;
+//! while answer.is_none() {
+//!     // One turn: do what is wanted, tell what happened, hear what came of it. A real loop then waits for
+//!     // its descriptors, until `next_deadline` at the latest, and calls `handle_timeout`.
+//!     let Some(request) = manager.poll_io() else {
+//!         break;
+//!     };
+//!     match request {
+//!         IoRequest::Open(wire, OpenSpec::Child(spec)) => {
+//!             assert_eq!(spec.program, "notes-server"); // to be started
+//!             manager.handle_io(now, wire, IoEvent::Opened);
+//!         }
+//!         IoRequest::Flush(wire) => {
+//!             let out = manager.outgoing(wire).expect("a wire it has asked for");
+//!             let written = String::from_utf8_lossy(out.pending()).into_owned();
+//!             out.advance(written.len());
+//!             for line in written.lines().filter_map(server) {
+//!                 manager.handle_io(now, wire, IoEvent::Bytes(line.as_bytes()));
+//!             }
+//!         }
+//!         other => panic!("not in this conversation: {other:?}"),
+//!     }
+//!     while let Some(output) = manager.poll_output() {
+//!         if let ManagerOutput::Answer { ticket: of, outcome } = output {
+//!             assert_eq!(of, ticket);
+//!             answer = Some(outcome);
+//!         }
+//!     }
+//! }
+//! assert_eq!(answer, Some(Ok(r#"[{"name":"greet"}]"#.into())));
+//! ```
+//!
 //! Source: openclaw-client (all of it, with the changes of its §9). Never: reads a file, a clock or the
 //! environment.
 
