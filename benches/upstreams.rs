@@ -137,10 +137,10 @@ impl Client {
     fn call(&mut self, tool: &str) -> (TicketId, bool) {
         let call = ToolCall {
             id: CallId(1),
-            tool: tool.to_owned(),
+            tool: tool.into(),
             arguments: r#"{"path":"a"}"#.into(),
-            server: "",
-            caller: "bench".to_owned(),
+            server: "".into(),
+            caller: "bench".into(),
             wants_progress: false,
         };
         let Passage::Open(call) = self.gate.admit(call) else {
