@@ -279,21 +279,43 @@ fn a_process_is_not_started_while_the_one_before_it_still_runs() {
     assert_eq!((world.starts("a"), world.running()), (2, 1));
 }
 
-#[test]
-fn without_tools_there_is_nothing_to_wait_for() {
+/// Connects to a server with these capabilities, and gives what it has heard and shows.
+fn listed_with(capabilities: &'static str, knows_tools: bool) -> (usize, Vec<String>, World) {
     let mut world = World::new(&["a"]);
-    world.server("a", |heard| match heard.method.as_str() {
-        "initialize" => vec![result(
-            heard,
-            json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}}),
-        )],
+    world.server("a", move |heard| match heard.method.as_str() {
+        "initialize" => {
+            let capabilities: serde_json::Value = serde_json::from_str(capabilities).expect("JSON");
+            vec![result(
+                heard,
+                json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {}}),
+            )]
+        }
+        "tools/list" if !knows_tools => vec![error(heard, -32601, "no such method")],
         _ => legacy(heard, &["t"]),
     });
     let runtime = world.connected();
     assert!(world.manager.is_settled(runtime));
-    assert_eq!(world.count("a", "tools/list"), 0);
+    assert!(world.manager.state(runtime, &key("a")).1.is_none());
     let catalog = world.manager.catalog(runtime).expect("a runtime");
-    assert_eq!(catalog.tools_of(&key("a")).map(<[_]>::len), Some(0));
+    assert!(
+        catalog.tools_of(&key("a")).is_some(),
+        "what it has is known"
+    );
+    (world.count("a", "tools/list"), world.tools(runtime), world)
+}
+
+#[test]
+fn a_server_that_declares_other_things_is_not_asked_for_tools() {
+    let (asked, shown, _) = listed_with(r#"{"prompts":{}}"#, true);
+    assert_eq!((asked, shown.len()), (0, 0));
+}
+
+#[test]
+fn a_server_that_declares_nothing_is_asked_and_may_say_no() {
+    let (asked, shown, _) = listed_with("{}", true);
+    assert_eq!((asked, shown), (1, vec!["a__t".to_owned()]));
+    let (asked, shown, _) = listed_with("{}", false);
+    assert_eq!((asked, shown.len()), (1, 0));
 }
 
 #[test]

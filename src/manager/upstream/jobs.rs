@@ -312,11 +312,12 @@ impl Upstream {
     }
 
     pub(super) fn list_tools(&mut self, turn: &mut Turn<'_>) {
-        let has_tools = self.facts().is_some_and(|facts| facts.has(ListKind::Tools));
         if self.state != State::Ready {
             return;
         }
-        if !has_tools {
+        // Servers that declare nothing at all, and have tools, are around. OpenClaw asks them too.
+        let has = |list| self.facts().is_some_and(|facts| facts.has(list));
+        if !has(ListKind::Tools) && ListKind::ALL.into_iter().any(has) {
             let none = Listed {
                 entries: Vec::new(),
                 mirrored: false,
@@ -345,6 +346,11 @@ impl Upstream {
             entries
         });
         let Some(ticket) = ticket else {
+            let declared = self.facts().is_some_and(|facts| facts.has(ListKind::Tools));
+            let outcome = match outcome {
+                Err(error) if !declared && error.code() == -32_601 => Ok(Vec::new()),
+                outcome => outcome,
+            };
             self.listing = false;
             self.lists.walk_over(now);
             // A server that does not say what it has is of no use, whatever its connection is like.

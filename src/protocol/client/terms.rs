@@ -93,7 +93,8 @@ pub enum ListKind {
 }
 
 impl ListKind {
-    pub(super) const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
 
     /// The member of the server's capabilities that speaks of it.
     pub(super) const fn feature(self) -> &'static str {
