@@ -92,7 +92,7 @@ fn e02_content_types() {
                 "works with a diagnostic" => {
                     let run = run.expect_code(0);
                     assert_eq!(run.tools(), ["echo"]);
-                    assert_eq!(run.diagnostics().len(), 1, "{what}");
+                    run.expect_diagnostic("127.0.0.1", &["no Content-Type"]);
                 }
                 "fails" => {
                     assert_eq!(run.code, 6, "{what}");
