@@ -267,12 +267,16 @@ impl Session {
             let mut answer = None;
             // What is said beside the answer comes after it.
             while let Some(output) = self.manager.poll_output() {
-                match output {
-                    ManagerOutput::Answer {
-                        ticket: of,
-                        outcome,
-                    } if of == ticket => answer = Some(outcome),
-                    other => self.hear(other),
+                if let ManagerOutput::Answer {
+                    ticket: of,
+                    outcome,
+                } = output
+                {
+                    if of == ticket {
+                        answer = Some(outcome);
+                    }
+                } else {
+                    self.hear(output);
                 }
             }
             if let Some(outcome) = answer {
