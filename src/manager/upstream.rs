@@ -29,30 +29,29 @@
 //! Never: starts a process, reads a clock, knows of runtimes.
 
 mod jobs;
+mod open;
+mod terms;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use self::open::link_to;
+pub use self::terms::ServerState;
+pub(super) use self::terms::{Face, Listed, Noise, Turn, UpstreamOutput};
 use crate::backoff::Backoff;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
-use crate::entropy::Entropy;
-use crate::ids::{QuestionId, TicketId, UpstreamRequestId, WireId, WireMint};
+use crate::ids::{QuestionId, TicketId, UpstreamRequestId, WireId};
 use crate::limits::Limits;
-use crate::link::http_client::{HttpBounds, HttpLink, HttpTarget};
-use crate::link::sse_client::SseLink;
-use crate::link::stdio_child::StdioChild;
-use crate::link::unix_link::UnixLink;
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
 use crate::link::upstream_link::UpstreamLink;
-use crate::link::{ChildSpec, FaultKind, IoEvent, IoFault, IoRequest};
+use crate::link::{FaultKind, IoEvent, IoFault, IoRequest};
 use crate::manager::catalog::{ListChanges, ListWalk, PagedList, WalkStep};
-use crate::manager::diagnostic::ServerDiagnostic;
 use crate::manager::error::{FailureKind, Phase, UpstreamError};
 use crate::manager::explain;
 use crate::manager::health::{FailurePause, Pass, Verdict};
 use crate::manager::job::{Job, Options, Work};
-use crate::manager::server_config::{HttpKind, ServerConfig, Transport};
+use crate::manager::server_config::ServerConfig;
 use crate::protocol::client::peer::{
     CallFault, ClientPeer, ConnectFault, EraChoice, ListKind, OWN_IDS, PeerConfig, PeerOutput,
     RequestSpec, ServerFacts,
@@ -60,113 +59,6 @@ use crate::protocol::client::peer::{
 use crate::protocol::client::{Carrier, Outgoing, OutgoingKind, RequestEnd};
 use crate::protocol::error::RpcError;
 use crate::protocol::revision::Revision;
-
-/// How a server is doing, for callers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerState {
-    /// Nobody has needed it yet, or not for a while.
-    Idle,
-    /// A connection is being opened.
-    Opening,
-    /// It can be called.
-    Ready,
-    /// It could not be connected to and is left alone until then.
-    Resting {
-        /// When it is tried again.
-        until: Uptime,
-    },
-    /// It was ended for good.
-    Closed,
-}
-
-/// What an upstream tells the manager.
-#[derive(Debug)]
-pub(super) enum UpstreamOutput {
-    /// The one answer to a job: the raw result; for a list, the array of its entries.
-    Answer {
-        ticket: TicketId,
-        outcome: Result<Box<str>, UpstreamError>,
-    },
-    /// Progress of a job; raw params.
-    Progress { ticket: TicketId, params: Box<str> },
-    /// A notification of the server that concerns nobody's job in particular.
-    Notification {
-        method: Box<str>,
-        params: Option<Box<str>>,
-        ticket: Option<TicketId>,
-    },
-    /// The server asks something.
-    Question {
-        id: QuestionId,
-        method: Box<str>,
-        params: Option<Box<str>>,
-        ticket: Option<TicketId>,
-    },
-    /// It no longer wants to know.
-    QuestionGone(QuestionId),
-    /// A walk over its tools has ended.
-    Tools(Result<Listed, UpstreamError>),
-    /// Another list has changed.
-    ListChanged(ListKind),
-    /// [`Upstream::state`] says something else now.
-    StateChanged,
-    /// It cannot be connected to.
-    ConnectFailed(UpstreamError),
-    /// It sends something else than messages of the conversation.
-    Noise(Noise),
-    /// Something else a person should know of.
-    Diagnostic(ServerDiagnostic),
-}
-
-/// Things that came and are no messages of the conversation.
-#[derive(Debug)]
-pub(super) struct Noise {
-    /// What is wrong with the first of them.
-    pub(super) why: String,
-    /// How that begins.
-    pub(super) sample: Vec<u8>,
-    /// How many there were.
-    pub(super) count: u64,
-}
-
-/// What a walk over the tools has found.
-#[derive(Debug)]
-pub(super) struct Listed {
-    /// The server's objects, in its order.
-    pub(super) entries: Vec<Box<str>>,
-    /// Arguments of calls travel in headers too.
-    pub(super) mirrored: bool,
-}
-
-/// What an upstream borrows from its manager while it handles one input.
-pub(super) struct Turn<'a> {
-    pub(super) now: Now,
-    pub(super) wires: &'a mut WireMint,
-    pub(super) ids: &'a mut UpstreamRequestId,
-    pub(super) entropy: &'a mut dyn Entropy,
-}
-
-impl Turn<'_> {
-    fn mint(&mut self) -> UpstreamRequestId {
-        self.mint_many(1)
-    }
-
-    /// The first of so many ids in a row.
-    fn mint_many(&mut self, count: u64) -> UpstreamRequestId {
-        let first = *self.ids;
-        *self.ids = UpstreamRequestId(first.0 + count);
-        first
-    }
-}
-
-/// Who we say we are.
-#[derive(Clone, Debug)]
-pub(super) struct Face {
-    /// Raw `Implementation` object.
-    pub(super) identity: String,
-    /// Raw `ClientCapabilities` object.
-    pub(super) capabilities: String,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -711,46 +603,6 @@ impl Upstream {
                     });
                 }
             },
-        }
-    }
-}
-
-/// A link as the record wants it.
-fn link_to(config: &ServerConfig, older_pair: bool, limits: &Limits) -> UpstreamLink {
-    let (message_max, out_max) = (config.bounds.message_bytes_max, config.bounds.out_bytes_max);
-    match &config.transport {
-        Transport::Stdio(stdio) => {
-            let env = stdio.env.iter();
-            let spec = ChildSpec {
-                program: stdio.command.clone(),
-                args: stdio.args.clone(),
-                env: env
-                    .map(|(name, value)| (name.clone(), value.expose().clone()))
-                    .collect(),
-                cwd: stdio.cwd.clone(),
-            };
-            let name = config.key.as_str();
-            UpstreamLink::Child(StdioChild::new(name, spec, message_max, out_max, limits))
-        }
-        Transport::Unix { path } => {
-            UpstreamLink::Unix(UnixLink::new(path.clone(), message_max, out_max, limits))
-        }
-        Transport::Http(http) => {
-            let target = HttpTarget {
-                url: http.url.clone(),
-                headers: http.headers.clone(),
-                tls: http.tls.clone(),
-                proxy: http.proxy.clone(),
-            };
-            let bounds = HttpBounds {
-                message_bytes_max: message_max,
-                out_bytes_max: out_max,
-                resume_attempts_max: config.bounds.resume_attempts_max,
-            };
-            match older_pair || http.kind == HttpKind::Sse {
-                true => UpstreamLink::Sse(SseLink::new(target, bounds, limits)),
-                false => UpstreamLink::Http(HttpLink::new(target, bounds, limits)),
-            }
         }
     }
 }
