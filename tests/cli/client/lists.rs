@@ -112,7 +112,10 @@ fn a_list_that_a_server_does_not_have_is_empty() {
         assert_eq!(finished.stdout, Vec::<String>::new());
         finished.expect_stderr(&["info: server server says that it has no", what]);
     }
-    assert_eq!(shop.heard_times("/list"), 0, "nothing was asked");
+    // A server that declares nothing at all is asked for tools, and for nothing else.
+    for list in ["resources/list", "prompts/list"] {
+        assert_eq!(shop.heard_times(list), 0, "{list} was asked");
+    }
 }
 
 #[test]
