@@ -1,4 +1,4 @@
-//! The guardian itself: what the process does that [`guardian`](super::guardian) starts (Linux).
+//! The guardian itself: what the process does that `guardian` starts (Linux).
 //!
 //! | state       | input                          | next        | what happens                    |
 //! |-------------|--------------------------------|-------------|---------------------------------|
@@ -10,7 +10,7 @@
 //! | Killing     | a process ends, or a tick      | Killing     | SIGKILL to what came to light   |
 //! | any         | a process ends                 | same        | reaped; the server's end is reported |
 //! | any         | no child is left               | gone        | the guardian exits              |
-//! | Killing     | [`GIVE_UP`]                    | gone        | the guardian exits              |
+//! | Killing     | `GIVE_UP`                      | gone        | the guardian exits              |
 //!
 //! "Everything" is the server's process group and every child of ours: whoever has lost its parent
 //! below us is one. Killing goes from the top down, so that after each round what was below comes

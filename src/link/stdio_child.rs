@@ -8,14 +8,14 @@
 //! | Open     | Exited                      | Draining | its input is closed, SIGTERM for what is left |
 //! | Open     | Eof                         | Ended    | its input is closed                           |
 //! | Ended    | Exited                      | Closed   | Closed(Exited)                                |
-//! | Ended    | [`EXIT_WAIT`]               | Closing  | Ending(OutputEnded)                           |
-//! | Open, Ended | [`REFUSED_WAIT`] after it would not take a message | Closing | Ending(Violation)    |
-//! | Draining | Eof or [`DRAIN`]            | Closed   | Closed(what ended it)                         |
+//! | Ended    | `EXIT_WAIT`                 | Closing  | Ending(OutputEnded)                           |
+//! | Open, Ended | `REFUSED_WAIT` after it would not take a message   | Closing | Ending(Violation)    |
+//! | Draining | Eof or `DRAIN`              | Closed   | Closed(what ended it)                         |
 //! | Opening, Open, Ended | `close`         | Closing  | its input is closed                           |
 //! | Closing  | grace interval              | Closing  | SIGTERM, at the next SIGKILL                  |
 //! | Closing  | Exited, after Eof           | Closed   | Closed(what was decided before)               |
 //! | Closing  | Exited, before Eof          | Draining | SIGTERM for what is left                      |
-//! | Closing  | [`KILL_WAIT`] after SIGKILL | Closed   | Closed(what was decided before)               |
+//! | Closing  | `KILL_WAIT` after SIGKILL   | Closed   | Closed(what was decided before)               |
 //!
 //! `Eof`, `WriteClosed` and `Exited` are three inputs in any order: a grandchild may hold the pipe for
 //! seconds after the exit, and a server that has closed its output may run for ever. Whatever is in
