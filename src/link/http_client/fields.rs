@@ -29,8 +29,6 @@ const RESERVED: &[&str] = &[
     "mcp-name",
     "mcp-protocol-version",
     "mcp-session-id",
-    "proxy-authorization",
-    "proxy-connection",
     "te",
     "trailer",
     "transfer-encoding",
@@ -41,7 +39,9 @@ const RESERVED: &[&str] = &[
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    RESERVED.contains(&lower.as_str()) || lower.starts_with("mcp-param-")
+    RESERVED.contains(&lower.as_str())
+        || lower.starts_with("mcp-param-")
+        || lower.starts_with("proxy-")
 }
 
 /// Writes what follows the request line.

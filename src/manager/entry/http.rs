@@ -9,30 +9,10 @@ use super::fields::{Fields, kind, scalar};
 use super::transport::home_expanded;
 use crate::codec::uri::{Scheme, Uri, UriError};
 use crate::link::TlsSpec;
+use crate::link::http_client::is_reserved;
 use crate::manager::proxy::proxy_for;
 use crate::manager::server_config::{HttpKind, HttpTransport, OAuth};
 use crate::secret::{Quoted, Secret, mask_text};
-
-/// Header fields that the transport sets itself, or that would change what a request means. Lower case.
-const OURS: [&str; 17] = [
-    "accept",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// `None` after an error.
 pub(super) fn read(
@@ -113,7 +93,6 @@ fn headers(fields: &mut Fields<'_>) -> Option<Vec<(String, Secret<String>)>> {
     let mut usable = true;
     for (name, value) in members {
         let quoted = Quoted(name);
-        let lower = name.to_ascii_lowercase();
         let Some(value) = scalar(value) else {
             let found = kind(value);
             fields.warn(format!(
@@ -133,10 +112,7 @@ fn headers(fields: &mut Fields<'_>) -> Option<Vec<(String, Secret<String>)>> {
                 "headers.{quoted} holds a line break or another character that no header can have"
             ));
             usable = false;
-        } else if OURS.contains(&lower.as_str())
-            || lower.starts_with("mcp-param-")
-            || lower.starts_with("proxy-")
-        {
+        } else if is_reserved(name) {
             fields.warn(format!(
                 "headers.{quoted} is set by the transport and was left out"
             ));

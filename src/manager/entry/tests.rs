@@ -233,6 +233,14 @@ fn what_cannot_be_used_is_left_out_with_a_warning() {
             "headers.Host is set by the transport",
         ),
         (
+            json!({"url": URL, "headers": {"Accept-Encoding": "gzip"}}),
+            "headers.Accept-Encoding is set by the transport",
+        ),
+        (
+            json!({"url": URL, "headers": {"Proxy-Authenticate": "x"}}),
+            "headers.Proxy-Authenticate is set by the transport",
+        ),
+        (
             json!({"url": URL, "headers": {"X-Null": null}}),
             "headers.X-Null must be a string, number or boolean (found null)",
         ),
