@@ -29,6 +29,8 @@ const HELD = "agent:main:held";
 const HTTP = "--listen http://127.0.0.1:{port}";
 const EVENT_TOOLS_ON = 0;
 const RESTARTED = 1;
+// As nginx.conf.template says.
+const FAIL_TIMEOUT_MS = 1_000;
 
 const here = path.dirname(new URL(import.meta.url).pathname);
 const built = path.resolve(here, "../../../target/release");
@@ -321,14 +323,22 @@ async function rollingRestart({ checks, proxy, modern }, instance) {
       assert.equal(ended, restarted, restarted ? "it stayed open" : "it was cut");
     }
   });
+  // nginx leaves an instance out for fail_timeout after each failure it saw, and may see several while it
+  // comes up: how many rounds that takes is not ours to say.
   await check("it is used again", async () => {
-    const served = [0, 0, 0];
-    for (let n = 0; n < 30; n++) {
-      const called = await modern.call("conversation_get", { session_key: MAIN });
-      resultOf(called);
-      served[await proxy.instanceOf(called.tag)]++;
+    const rounds = [];
+    for (let round = 0; round < 20; round++) {
+      const served = [0, 0, 0];
+      for (let n = 0; n < 30; n++) {
+        const called = await modern.call("conversation_get", { session_key: MAIN });
+        resultOf(called);
+        served[await proxy.instanceOf(called.tag)]++;
+      }
+      if (served[RESTARTED] >= 9) return;
+      rounds.push(served);
+      await sleep(FAIL_TIMEOUT_MS / 2);
     }
-    assert.ok(served[RESTARTED] >= 9, `of 30 calls the instances served ${served}`);
+    assert.fail(`of 30 calls each the instances served ${rounds.join(" then ")}`);
   });
 }
 
