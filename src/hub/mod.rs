@@ -23,7 +23,7 @@ pub mod ledger;
 mod local_side;
 mod route;
 mod socket_door;
-mod upstream_side;
+mod span;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,8 +39,8 @@ use self::ledger::Ledger;
 pub use self::local_side::LocalConfig;
 use self::local_side::LocalSide;
 use self::socket_door::SocketDoor;
-pub use self::upstream_side::UpstreamConfig;
-use self::upstream_side::UpstreamSide;
+pub use self::span::UpstreamConfig;
+use self::span::UpstreamSide;
 pub use self::usage::{LIMITS_METHOD, Usage};
 use crate::bridge::{Bridge, ChannelMode};
 use crate::clock::{Deadline, Now, Uptime};
@@ -531,7 +531,7 @@ fn server_config(
 
 impl Driven for Hub {
     fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
-        if wire >= upstream_side::FIRST_WIRE {
+        if wire >= span::FIRST_WIRE {
             if let Some(side) = &mut self.upstream {
                 side.manager.handle_io(now, wire, event);
             }
@@ -637,7 +637,7 @@ impl Driven for Hub {
     }
 
     fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
-        if wire >= upstream_side::FIRST_WIRE {
+        if wire >= span::FIRST_WIRE {
             return self.upstream.as_mut()?.manager.outgoing(wire);
         }
         let Some(owner) = self.wires.get(&wire) else {

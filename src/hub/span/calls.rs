@@ -1,0 +1,153 @@
+//! Calls and other requests on their way to an upstream server, and what comes back.
+
+use super::UpstreamSide;
+use crate::clock::Now;
+use crate::gate::GatedCall;
+use crate::hub::Hub;
+use crate::hub::ledger::Place;
+use crate::ids::{CallId, PeerId, RuntimeId, TicketId};
+use crate::manager::Options;
+use crate::manager::error::{FailureKind, UpstreamError};
+use crate::manager::server_config::ServerKey;
+use crate::protocol::error::{ErrorCode, RpcError};
+use crate::protocol::message::ToolResult;
+use crate::protocol::server::{Answer, RequestKey, ServerRequest};
+
+impl UpstreamSide {
+    /// Nobody wants the answer of a call any more.
+    pub(in crate::hub) fn cancel(&mut self, now: Now, call: CallId) {
+        if let Some(ticket) = self.calls.remove(&call) {
+            self.tickets.remove(&ticket);
+            self.manager.cancel(now, ticket, "the client took it back");
+        }
+    }
+
+    /// The server that offers a tool, by its shown name, to a client.
+    fn server_of(&self, peer: PeerId, tool: &str) -> Option<ServerKey> {
+        let runtime = self.runtimes.get(&peer)?;
+        let found = self.manager.catalog(*runtime)?.find(tool)?;
+        Some(found.server.clone())
+    }
+}
+
+impl Hub {
+    /// Which server a tool is of, for the gate, and whether it is upstream at all.
+    pub(in crate::hub) fn upstream_server_of(&self, peer: PeerId, tool: &str) -> Option<ServerKey> {
+        self.upstream.as_ref()?.server_of(peer, tool)
+    }
+
+    /// A call has passed the gate.
+    pub(in crate::hub) fn call_upstream(&mut self, now: Now, gated: GatedCall) {
+        let Some(entry) = self.ledger.entry(gated.id()) else {
+            return;
+        };
+        self.ledger.moved(gated.id(), Place::Upstream);
+        let Some(side) = &mut self.upstream else {
+            return;
+        };
+        let Some(runtime) = side.runtimes.get(&entry.peer).copied() else {
+            return;
+        };
+        let server = side.server_of(entry.peer, gated.tool());
+        let validate = side
+            .manager
+            .servers()
+            .any(|config| Some(&config.key) == server.as_ref() && config.validate_calls);
+        let options = Options {
+            validate,
+            wants_progress: gated.wants_progress(),
+            ..Options::default()
+        };
+        let call = gated.id();
+        let ticket = side.manager.call(now, runtime, gated, options);
+        side.tickets.insert(ticket, call);
+        side.calls.insert(call, ticket);
+    }
+
+    /// With one server and nothing beside it, what is asked of us is asked of it.
+    pub(super) fn pass_through(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        runtime: RuntimeId,
+        request: &ServerRequest,
+    ) {
+        let only = self.upstream.as_ref().and_then(UpstreamSide::only_server);
+        let Some(key) = only else {
+            let error = RpcError::method_not_found(&request.method);
+            return self.respond(now, peer, request.key, Answer::Error(&error));
+        };
+        if let Err(error) = self.check_room() {
+            return self.respond(now, peer, request.key, Answer::Error(&error));
+        }
+        let call = self.ledger.open(peer, request.key);
+        self.ledger.moved(call, Place::Upstream);
+        let Some(side) = &mut self.upstream else {
+            return;
+        };
+        let options = Options {
+            wants_progress: request.wants_progress,
+            ..Options::default()
+        };
+        let asked = (&*request.method, request.params.as_deref());
+        let ticket = side.manager.request(now, runtime, &key, asked, options);
+        side.tickets.insert(ticket, call);
+        side.calls.insert(call, ticket);
+    }
+
+    pub(super) fn answer_upstream(
+        &mut self,
+        now: Now,
+        ticket: TicketId,
+        outcome: Result<Box<str>, Box<UpstreamError>>,
+    ) {
+        let Some(side) = &mut self.upstream else {
+            return;
+        };
+        let Some(call) = side.tickets.remove(&ticket) else {
+            return;
+        };
+        side.calls.remove(&call);
+        let Some(entry) = self.ledger.close(call) else {
+            return;
+        };
+        match outcome {
+            Ok(result) => self.respond(now, entry.peer, entry.key, Answer::Result(&result)),
+            Err(error) => self.respond_failure(now, entry.peer, entry.key, &error),
+        }
+    }
+
+    pub(super) fn progress_of_upstream(&mut self, now: Now, ticket: TicketId, params: &str) {
+        let side = self.upstream.as_ref();
+        let Some(call) = side.and_then(|side| side.tickets.get(&ticket)) else {
+            return;
+        };
+        self.of_call(now, *call, |peer, key, sink| {
+            peer.pass_progress(key, params, sink)
+        });
+    }
+
+    /// What a server answered with an error is passed on as one; everything else is a result that says what
+    /// happened, so that a model can act on it.
+    fn respond_failure(&mut self, now: Now, peer: PeerId, key: RequestKey, error: &UpstreamError) {
+        let code = i32::try_from(error.code()).unwrap_or(-32_603);
+        let refusal = match (&error.facts.rpc, error.kind) {
+            (Some(remote), FailureKind::Remote) => Some(RpcError {
+                code: ErrorCode::Upstream(code),
+                message: remote.message.clone(),
+                data: remote.data.as_deref().map(str::to_owned),
+            }),
+            (_, FailureKind::Arguments) => Some(RpcError {
+                code: ErrorCode::InvalidParams,
+                message: error.message.clone(),
+                data: Some(error.data()),
+            }),
+            _ => None,
+        };
+        if let Some(refusal) = refusal {
+            return self.respond(now, peer, key, Answer::Error(&refusal));
+        }
+        let result = ToolResult::error(&error.message);
+        self.respond(now, peer, key, Answer::Result(result.as_json()));
+    }
+}
