@@ -139,6 +139,7 @@ impl Client {
             id: CallId(1),
             tool: tool.into(),
             arguments: r#"{"path":"a"}"#.into(),
+            params: None,
             server: "".into(),
             caller: "bench".into(),
             wants_progress: false,

@@ -176,6 +176,7 @@ impl Client {
             id: self.calls,
             tool: tool.into(),
             arguments: arguments.into(),
+            params: None,
             server: "".into(),
             caller: "everything_client".into(),
             wants_progress: false,

@@ -29,6 +29,7 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::codec::object::from_object;
 use crate::codec::shared_text::SharedText;
+use crate::codec::splice::with_member;
 use crate::ids::CallId;
 use crate::limits::Limits;
 use crate::secret::Quoted;
@@ -42,12 +43,25 @@ pub struct ToolCall {
     pub tool: SharedText,
     /// The arguments: a raw JSON object, `{}` when the client sent none.
     pub arguments: SharedText,
+    /// The whole `params` these come from, a raw JSON object, for whoever passes the call on as it came; `None`
+    /// for a call that is nobody's message.
+    pub params: Option<SharedText>,
     /// The server the tool belongs to, for hooks and logs.
     pub server: SharedText,
     /// Who calls: the name the client gave itself, for hooks and logs.
     pub caller: SharedText,
     /// Whether the client asked for progress notifications.
     pub wants_progress: bool,
+}
+
+impl ToolCall {
+    /// Somebody has changed the arguments: the whole of them.
+    fn replace_arguments(&mut self, arguments: Box<str>) {
+        if let Some(params) = &self.params {
+            self.params = Some(with_member(params, "arguments", &arguments).into());
+        }
+        self.arguments = arguments.into();
+    }
 }
 
 /// A call that has passed the gate. Executors take nothing else, and only this file can make one.
@@ -71,6 +85,19 @@ impl GatedCall {
     #[must_use]
     pub fn arguments(&self) -> &str {
         &self.0.arguments
+    }
+
+    /// `params` for a server that knows the tool as `name`: the bytes that came, but for the name where that
+    /// is another, and for the arguments where a hook has replaced them.
+    #[must_use]
+    pub fn params_for(&self, name: &str) -> SharedText {
+        let mut quoted = String::with_capacity(name.len() + 2);
+        write_string(&mut quoted, name);
+        match &self.0.params {
+            Some(params) if name == &*self.0.tool => params.clone(),
+            Some(params) => with_member(params, "name", &quoted).into(),
+            None => format!(r#"{{"name":{quoted},"arguments":{}}}"#, self.arguments()).into(),
+        }
     }
 
     /// Whether the client asked for progress notifications.
@@ -202,14 +229,14 @@ impl Gate {
         Some(match verdict {
             Verdict::Allow { arguments } => {
                 if let Some(arguments) = arguments {
-                    waiting.call.arguments = arguments.into();
+                    waiting.call.replace_arguments(arguments);
                 }
                 Passage::Open(GatedCall(waiting.call))
             }
             Verdict::Deny { reason } => Passage::Refused(call, reason),
             Verdict::Hold(hold) => {
                 if let Some(arguments) = hold.arguments {
-                    waiting.call.arguments = arguments.into();
+                    waiting.call.replace_arguments(arguments);
                 }
                 let timeout = hold.timeout.unwrap_or(self.hold_timeout);
                 let question = Question::Person {
@@ -382,6 +409,7 @@ mod tests {
             id: CallId(id),
             tool: "messages_send".into(),
             arguments: r#"{"text":"hi"}"#.into(),
+            params: None,
             server: "openclaw".into(),
             caller: "tester".into(),
             wants_progress: false,
@@ -428,6 +456,37 @@ mod tests {
         assert!(
             gate.resolve(at(0), CallId(1), allow).is_none(),
             "one verdict per call"
+        );
+    }
+
+    #[test]
+    fn params_go_on_as_they_came_but_for_name_and_arguments() {
+        let raw = r#"{ "task":{"ttl":1.0},"name" : "messages_send", "arguments":{"text":"hi"}, "_meta":{"v":1e2} }"#;
+        let mut one = call(1);
+        one.params = Some(raw.into());
+        let Passage::Open(passed) = gate(Policy::Open).admit(one.clone()) else {
+            panic!("not open")
+        };
+        assert_eq!(&*passed.params_for("messages_send"), raw);
+        let renamed = raw.replace("\"messages_send\"", "\"send\"");
+        assert_eq!(&*passed.params_for("send"), renamed);
+
+        let mut gate = gate(Policy::Hook);
+        let _ = gate.admit(one);
+        let allow = Verdict::Allow {
+            arguments: Some(r#"{"text":"bye"}"#.into()),
+        };
+        let Some(Passage::Open(passed)) = gate.resolve(at(0), CallId(1), allow) else {
+            panic!("not open")
+        };
+        assert_eq!(&*passed.params_for("send"), renamed.replace("hi", "bye"));
+
+        let Passage::Open(passed) = self::gate(Policy::Open).admit(call(2)) else {
+            panic!("not open")
+        };
+        assert_eq!(
+            &*passed.params_for("s"),
+            r#"{"name":"s","arguments":{"text":"hi"}}"#
         );
     }
 

@@ -12,6 +12,7 @@ pub mod outbuf;
 mod plain;
 pub mod scan;
 pub mod shared_text;
+pub mod splice;
 pub mod sse;
 pub mod uri;
 pub mod websocket;

@@ -277,6 +277,7 @@ fn tool_call(request: &ServerRequest) -> Result<ToolCall, RpcError> {
         id: CallId::default(),
         tool,
         arguments,
+        params: request.params.clone(),
         server: SharedText::default(),
         caller: SharedText::default(),
         wants_progress: request.wants_progress,

@@ -64,6 +64,7 @@ fn call_with(desk: &mut Local, id: u64, tool: &str, hooked: Option<&str>, facts:
         id: CallId(id),
         tool: tool.into(),
         arguments: arguments.into(),
+        params: None,
         server: "t".into(),
         caller: "".into(),
         wants_progress: facts.wants_progress,

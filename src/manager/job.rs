@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Uptime;
+use crate::codec::shared_text::SharedText;
 use crate::ids::TicketId;
 use crate::manager::catalog::ListWalk;
 use crate::manager::health::Pass;
@@ -27,7 +28,7 @@ pub(super) enum Work {
     /// `tools/call`.
     Call {
         /// The whole of `params`, raw.
-        params: Box<str>,
+        params: SharedText,
         /// `Mcp-Param-*` headers.
         headers: Vec<(Box<str>, Box<str>)>,
     },

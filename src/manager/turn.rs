@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::codec::json_object::JsonObject;
 use crate::manager::catalog::{Tool, ToolSet, drift};
 use crate::manager::naming::SEPARATOR;
 use crate::manager::server_config::Transport;
@@ -326,7 +325,7 @@ impl Manager {
             }
         }
         let work = Work::Call {
-            params: call_params(tool.name(), call.call.arguments()).into(),
+            params: call.call.params_for(tool.name()),
             headers: tool.header_values(Some(call.call.arguments())),
         };
         if let Some(known) = self.tickets.get_mut(&call.ticket) {
@@ -627,13 +626,6 @@ impl Manager {
 }
 
 /// `params` of a call.
-fn call_params(name: &str, arguments: &str) -> String {
-    let mut params = JsonObject::new();
-    params.text("name", name);
-    params.raw("arguments", arguments);
-    params.end()
-}
-
 impl Driven for Manager {
     fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
         let Some(id) = self.wires_of.get(&wire).copied() else {

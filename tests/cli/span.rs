@@ -87,6 +87,23 @@ fn several_servers_have_names_of_their_own() {
 }
 
 #[test]
+fn params_of_a_call_reach_the_server_as_they_came() {
+    let shop = shop("span-params");
+    configure(&shop, &["one", "two"]);
+    let mut serve = serve(&shop);
+    let params = |name: &str| {
+        format!(
+            r#"{{ "task":{{"ttl":6e4}},"name" : "{name}", "vendor":[1.0,12345678901234567890,"\u00e9\/"], "_meta":{{"acme/x":{{"b":1,"a":2}}}} }}"#
+        )
+    };
+    let call = serve.request("tools/call", &params("two__echo"));
+    assert_eq!(text(&serve.answer(call)["result"]), "hi");
+    assert_eq!(shop.heard_times(&params("echo")), 1, "{:?}", shop.heard());
+    serve.finish().expect_code(0);
+    shop.home.expect_processes(0);
+}
+
+#[test]
 fn a_server_that_cannot_be_started_costs_its_own_tools() {
     let shop = shop("span-broken");
     let config = serde_json::json!({"mcpServers": {

@@ -246,6 +246,7 @@ impl World {
             id: call,
             tool: params.name.as_ref().into(),
             arguments: params.arguments.unwrap_or("{}").into(),
+            params: None,
             server: "everything".into(),
             caller: "".into(),
             wants_progress: request.wants_progress,

@@ -113,6 +113,7 @@ impl Rig {
             id,
             tool: tool.into(),
             arguments: arguments.into(),
+            params: None,
             server: "openclaw".into(),
             caller: "test".into(),
             wants_progress: progress,

@@ -192,6 +192,7 @@ impl Session {
             id: CallId(1),
             tool: tool.into(),
             arguments: arguments.into(),
+            params: None,
             server: "".into(),
             caller: "drawspan".into(),
             wants_progress: true,

@@ -3,7 +3,7 @@
 use super::UpstreamSide;
 use crate::clock::Now;
 use crate::codec::json_text::write_string;
-use crate::codec::scan::members;
+use crate::codec::splice::with_member;
 use crate::hub::Hub;
 use crate::ids::PeerId;
 use crate::protocol::server::{Answer, ServerRequest};
@@ -30,17 +30,12 @@ impl UpstreamSide {
 
 /// A tool under another name; every other byte of it stays.
 fn append_renamed(out: &mut String, raw: &str, name: &str, shown: &str) {
-    let value = members(raw)
-        .filter(|(key, _)| key.is("name"))
-        .map(|(_, value)| value)
-        .last();
-    let Some(value) = value.filter(|_| name != shown) else {
+    if name == shown {
         return out.push_str(raw);
-    };
-    let from = (value.as_ptr() as usize).saturating_sub(raw.as_ptr() as usize);
-    out.push_str(&raw[..from]);
-    write_string(out, shown);
-    out.push_str(&raw[from + value.len()..]);
+    }
+    let mut quoted = String::with_capacity(shown.len() + 2);
+    write_string(&mut quoted, shown);
+    out.push_str(&with_member(raw, "name", &quoted));
 }
 
 impl Hub {

@@ -301,6 +301,7 @@ impl World {
             id: self.calls,
             tool: tool.into(),
             arguments: arguments.into(),
+            params: None,
             server: "".into(),
             caller: "test".into(),
             wants_progress: false,
