@@ -307,6 +307,15 @@ pub fn write_error(
     out.extend_from_slice(b"}}");
 }
 
+/// Writes an error response whose error object is somebody else's, as it came.
+pub fn write_raw_error(out: &mut Vec<u8>, id_raw: &str, error_raw: &str) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id_raw.as_bytes());
+    out.extend_from_slice(br#","error":"#);
+    append_raw(out, error_raw);
+    out.push(b'}');
+}
+
 fn append_call(out: &mut Vec<u8>, method: &str, params: Option<&str>) {
     out.extend_from_slice(br#""method":"#);
     append_string(out, method);
@@ -485,6 +494,15 @@ mod tests {
         assert_eq!(
             written(|out| write_error(out, Some("7"), 0, "", None)),
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":0,"message":""}}"#
+        );
+    }
+
+    #[test]
+    fn an_error_of_somebody_else_keeps_its_bytes() {
+        let raw = r#"{ "code":-3.2e4,"message":"\u00e9","x":[1.0] }"#;
+        assert_eq!(
+            written(|out| write_raw_error(out, "\"a\"", raw)),
+            format!(r#"{{"jsonrpc":"2.0","id":"a","error":{raw}}}"#)
         );
     }
 

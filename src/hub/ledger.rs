@@ -19,6 +19,8 @@ pub enum Place {
     Reading,
     /// An upstream server runs it.
     Upstream,
+    /// An upstream server lists or reads for it: what clients may keep for a while.
+    UpstreamRead,
 }
 
 /// One call.

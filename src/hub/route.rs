@@ -212,7 +212,7 @@ impl Hub {
             }
             Place::Bridge => self.bridge.cancel(call),
             Place::Local | Place::Reading => {}
-            Place::Upstream => {
+            Place::Upstream | Place::UpstreamRead => {
                 if let Some(side) = &mut self.upstream {
                     side.cancel(now, call);
                 }

@@ -608,10 +608,10 @@ fn unknown_resource(revision: Revision, uri: &str) -> RpcError {
     write_string(&mut data, uri);
     data.push('}');
     RpcError {
-        code: if revision.is_stateless() {
-            ErrorCode::InvalidParams
-        } else {
+        code: if revision.has_resource_not_found() {
             ErrorCode::ResourceNotFound
+        } else {
+            ErrorCode::InvalidParams
         },
         message: format!("Resource not found: {}", Quoted(uri)),
         data: Some(data),

@@ -11,7 +11,7 @@ use crate::manager::diagnostic::ServerDiagnostic;
 use crate::manager::error::{FailureKind, Phase, UpstreamError};
 use crate::manager::health::RetryAfter;
 use crate::manager::server_config::{ServerConfig, ServerKey, Transport};
-use crate::protocol::client::peer::{CallFault, ConnectFault, RemoteError};
+use crate::protocol::client::peer::{CallFault, ConnectFault};
 use crate::protocol::client::{RequestEnd, StatusEnd};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::secret::{Quoted, mask_text};
@@ -176,17 +176,9 @@ pub(super) fn call(config: &ServerConfig, stderr: &str, fault: &CallFault) -> Up
     let text = mask_text(&fault.to_string());
     let at = |kind| line(config, Phase::Call, kind, &text);
     match fault {
-        CallFault::Remote {
-            code,
-            message,
-            data,
-        } => {
+        CallFault::Remote(remote) => {
             let mut error = at(FailureKind::Remote);
-            error.facts.rpc = Some(RemoteError {
-                code: *code,
-                message: message.clone(),
-                data: data.clone(),
-            });
+            error.facts.rpc = Some(remote.clone());
             error
         }
         CallFault::TimedOut { limit, .. } => {

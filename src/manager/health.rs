@@ -363,6 +363,7 @@ mod tests {
                 code,
                 message: String::new(),
                 data: None,
+                raw: None,
             });
             Verdict::of(&error)
         };

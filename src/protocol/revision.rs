@@ -98,6 +98,13 @@ impl Revision {
         matches!(self, Self::V2026_07_28)
     }
 
+    /// Whether a resource that is not there has a code of its own (-32002). Spec: 2026-07-28 server/resources
+    /// (Error Handling) uses -32602.
+    #[must_use]
+    pub const fn has_resource_not_found(self) -> bool {
+        !self.is_stateless()
+    }
+
     /// The newest of our revisions that `offered` names, among those with a handshake or those without.
     #[must_use]
     pub fn newest_common(offered: &[String], stateless: bool) -> Option<Self> {

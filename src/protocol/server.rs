@@ -197,6 +197,9 @@ pub enum Answer<'a> {
     Typed(&'a str, &'a str),
     /// An error.
     Error(&'a RpcError),
+    /// The error of somebody else: a raw error object that is passed on as it is, but for a code that the
+    /// revision of the request has no more.
+    Passed(&'a str),
 }
 
 /// What was not served, counted.

@@ -104,6 +104,53 @@ fn params_of_a_call_reach_the_server_as_they_came() {
 }
 
 #[test]
+fn an_error_of_the_server_is_passed_on_with_everything_it_says() {
+    let error =
+        serde_json::json!({"code": -32099, "message": "no\u{e9}", "data": [1.5], "hint": {"a": 1}});
+    let shop = shop("span-error").with("OTHER", &format!(r#""error":{error}"#));
+    configure(&shop, &["one"]);
+    let mut serve = serve(&shop);
+    let asked = serve.request("vendor/method", "{}");
+    assert_eq!(serve.answer(asked)["error"], error);
+    serve.finish().expect_code(0);
+}
+
+#[test]
+fn lists_and_reads_of_an_older_server_say_how_long_they_live_to_a_newer_client() {
+    let shop = shop("span-ttl").with("RESULT", r#"{"contents":[]}"#);
+    configure(&shop, &["one"]);
+    let mut serve = Process::serve(&mut shop.home.drawspan(&["serve"]));
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    for (method, kept) in [("resources/read", true), ("vendor/method", false)] {
+        let asked = serve.request(method, &format!(r#"{{"uri":"x",{meta}}}"#));
+        let result = serve.answer(asked)["result"].take();
+        assert_eq!(result["resultType"], "complete", "{method}");
+        assert_eq!(result.get("ttlMs").is_some(), kept, "{method}: {result}");
+        assert_eq!(
+            result.get("cacheScope").is_some(),
+            kept,
+            "{method}: {result}"
+        );
+    }
+    serve.finish().expect_code(0);
+}
+
+#[test]
+fn an_error_about_our_own_hop_is_told_as_ours() {
+    for code in [-32022, -32020] {
+        let error = format!(r#""error":{{"code":{code},"message":"bad header"}}"#);
+        let shop = shop("span-hop-error").with("OTHER", &error);
+        configure(&shop, &["one"]);
+        let mut serve = serve(&shop);
+        let asked = serve.request("vendor/method", "{}");
+        let told = serve.answer(asked)["error"].take();
+        assert_eq!(told["code"], -32603);
+        expect_words(told["message"].as_str().unwrap(), &["one", "bad header"]);
+        serve.finish().expect_code(0);
+    }
+}
+
+#[test]
 fn a_server_that_cannot_be_started_costs_its_own_tools() {
     let shop = shop("span-broken");
     let config = serde_json::json!({"mcpServers": {

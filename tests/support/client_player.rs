@@ -347,18 +347,14 @@ fn shape(output: &PeerOutput) -> (&'static str, Option<u64>, Option<u64>, Option
 
 /// An error of the server as an object, anything else as words.
 fn call_words(fault: &CallFault) -> String {
-    let CallFault::Remote {
-        code,
-        message,
-        data,
-    } = fault
-    else {
+    let CallFault::Remote(error) = fault else {
         return Value::from(fault.to_string()).to_string();
     };
-    let data = data.as_deref().unwrap_or("null");
+    let data = error.data.as_deref().unwrap_or("null");
     format!(
-        r#"{{"code":{code},"message":{},"data":{data}}}"#,
-        json!(message)
+        r#"{{"code":{},"message":{},"data":{data}}}"#,
+        error.code,
+        json!(error.message)
     )
 }
 

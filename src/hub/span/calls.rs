@@ -81,7 +81,12 @@ impl Hub {
             return self.respond(now, peer, request.key, Answer::Error(&error));
         }
         let call = self.ledger.open(peer, request.key);
-        self.ledger.moved(call, Place::Upstream);
+        let is_read = request.method.ends_with("/list") || request.method == "resources/read";
+        let place = match is_read {
+            true => Place::UpstreamRead,
+            false => Place::Upstream,
+        };
+        self.ledger.moved(call, place);
         let Some(side) = &mut self.upstream else {
             return;
         };
@@ -112,6 +117,9 @@ impl Hub {
             return;
         };
         match outcome {
+            Ok(result) if entry.place == Place::UpstreamRead => {
+                self.respond(now, entry.peer, entry.key, Answer::List(&result));
+            }
             Ok(result) => self.respond(now, entry.peer, entry.key, Answer::Result(&result)),
             Err(error) => self.respond_failure(now, entry.peer, entry.key, &error),
         }
@@ -130,13 +138,23 @@ impl Hub {
     /// What a server answered with an error is passed on as one; everything else is a result that says what
     /// happened, so that a model can act on it.
     fn respond_failure(&mut self, now: Now, peer: PeerId, key: RequestKey, error: &UpstreamError) {
-        let code = i32::try_from(error.code()).unwrap_or(-32_603);
         let refusal = match (&error.facts.rpc, error.kind) {
-            (Some(remote), FailureKind::Remote) => Some(RpcError {
-                code: ErrorCode::Upstream(code),
-                message: remote.message.clone(),
-                data: remote.data.as_deref().map(str::to_owned),
+            // These speak of the hop between the server and us, which is not the client's.
+            (Some(remote), FailureKind::Remote) if is_of_the_hop(remote.code) => Some(RpcError {
+                code: ErrorCode::InternalError,
+                message: error.message.clone(),
+                data: Some(error.data()),
             }),
+            (Some(remote), FailureKind::Remote) => {
+                if let Some(raw) = &remote.raw {
+                    return self.respond(now, peer, key, Answer::Passed(raw));
+                }
+                Some(RpcError {
+                    code: ErrorCode::Upstream(i32::try_from(remote.code).unwrap_or(-32_603)),
+                    message: remote.message.clone(),
+                    data: remote.data.as_deref().map(str::to_owned),
+                })
+            }
             (_, FailureKind::Arguments) => Some(RpcError {
                 code: ErrorCode::InvalidParams,
                 message: error.message.clone(),
@@ -150,4 +168,14 @@ impl Hub {
         let result = ToolResult::error(&error.message);
         self.respond(now, peer, key, Answer::Result(result.as_json()));
     }
+}
+
+/// Whether an error of a server is about headers or the revision of our own request to it.
+fn is_of_the_hop(code: i64) -> bool {
+    [
+        ErrorCode::HeaderMismatch,
+        ErrorCode::UnsupportedProtocolVersion,
+    ]
+    .into_iter()
+    .any(|of_the_hop| i64::from(of_the_hop.number()) == code)
 }

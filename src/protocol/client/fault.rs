@@ -187,14 +187,7 @@ impl fmt::Display for RequestEnd {
 #[non_exhaustive]
 pub enum CallFault {
     /// The server answered with an error.
-    Remote {
-        /// Its code.
-        code: i64,
-        /// Its message, as the server put it.
-        message: String,
-        /// Its `data`, raw.
-        data: Option<Box<str>>,
-    },
+    Remote(RemoteError),
     /// A time limit.
     TimedOut {
         /// Which: `request`, `request in all`, or `answers to the server's questions`.
@@ -222,9 +215,7 @@ pub enum CallFault {
 impl fmt::Display for CallFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Remote { code, message, .. } => {
-                write!(f, "error {code}: {}", Quoted(message))
-            }
+            Self::Remote(error) => error.fmt(f),
             Self::TimedOut { what, limit } => {
                 write!(f, "{what} timed out after {} ms", limit.as_millis())
             }
@@ -240,11 +231,7 @@ impl fmt::Display for CallFault {
 
 impl From<RemoteError> for CallFault {
     fn from(error: RemoteError) -> Self {
-        Self::Remote {
-            code: error.code,
-            message: error.message,
-            data: error.data,
-        }
+        Self::Remote(error)
     }
 }
 
@@ -257,6 +244,8 @@ pub struct RemoteError {
     pub message: String,
     /// `data`, raw.
     pub data: Option<Box<str>>,
+    /// The whole object as it came, for whoever passes it on; `None` when it is nobody's message.
+    pub raw: Option<Box<str>>,
 }
 
 impl RemoteError {
@@ -267,6 +256,7 @@ impl RemoteError {
             code: i64::from(ErrorCode::InternalError.number()),
             message: String::new(),
             data: None,
+            raw: Some(raw.into()),
         };
         for (key, value) in members(raw) {
             if key.is("code") {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::OutgoingKind;
 use super::compose::Retry;
-use super::fault::CallFault;
+use super::fault::{CallFault, RemoteError};
 use super::peer::{ClientPeer, PeerOutput, read_id, shown};
 use super::pending::Call;
 use crate::clock::{Now, Uptime};
@@ -360,11 +360,12 @@ impl ClientPeer {
                 }
                 None
             }
-            Err(error) => Some(CallFault::Remote {
+            Err(error) => Some(CallFault::Remote(RemoteError {
                 code: error.code.number().into(),
                 message: error.message,
                 data: error.data.map(Into::into),
-            }),
+                raw: None,
+            })),
         };
         if fault.is_none() && asking.inputs.iter().any(|input| input.answer.is_none()) {
             return;

@@ -672,7 +672,7 @@ impl Chaos {
                 PeerOutput::Response { id, outcome } => {
                     self.saw(match outcome {
                         Ok(_) => "result",
-                        Err(CallFault::Remote { .. }) => "remote",
+                        Err(CallFault::Remote(_)) => "remote",
                         Err(CallFault::TimedOut { .. }) => "timed out",
                         Err(CallFault::Cancelled) => "cancelled",
                         Err(CallFault::End(_)) => "end",

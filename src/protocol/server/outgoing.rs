@@ -1,13 +1,16 @@
 //! What leaves: answers, progress, log messages, notifications and requests to the client.
 
+use std::borrow::Cow;
+
 use super::modern::{ModernResult, subscription_params};
 use super::own::Own;
 use super::{Answer, AskKey, Asked, List, Open, RequestKey, ServerPeer};
 use crate::codec::json_text::write_string;
 use crate::codec::jsonrpc;
 use crate::codec::scan::members;
-use crate::protocol::error::RpcError;
-use crate::protocol::message::LogLevel;
+use crate::codec::splice::with_member;
+use crate::protocol::error::{ErrorCode, RpcError};
+use crate::protocol::message::{LogLevel, member};
 use crate::protocol::{Lane, MessageSink};
 
 impl ServerPeer {
@@ -20,6 +23,7 @@ impl ServerPeer {
         self.asked.retain(|asked| asked.of != Some(key));
         let (kind, result) = match answer {
             Answer::Error(error) => return self.emit_error(&open, error, sink),
+            Answer::Passed(error) => return self.pass_error(&open, error, sink),
             Answer::Typed(kind, result) => (kind, result),
             Answer::Result(result) | Answer::Plain(result) | Answer::List(result) => {
                 ("complete", result)
@@ -265,6 +269,22 @@ impl ServerPeer {
         }
         self.emit(open, sink, |out| {
             write_rpc_error(out, Some(open.id.raw()), error)
+        });
+    }
+
+    fn pass_error(&mut self, open: &Open, error: &str, sink: &mut dyn MessageSink) {
+        let code = member(error, "code").and_then(|code| code.parse().ok());
+        let mut code = code.unwrap_or(ErrorCode::InternalError.number());
+        let mut error = Cow::Borrowed(error);
+        if code == ErrorCode::ResourceNotFound.number() && !open.revision.has_resource_not_found() {
+            code = ErrorCode::InvalidParams.number();
+            error = with_member(&error, "code", &code.to_string()).into();
+        }
+        if open.batch.is_none() {
+            sink.note_error(ErrorCode::Upstream(code));
+        }
+        self.emit(open, sink, |out| {
+            jsonrpc::write_raw_error(out, open.id.raw(), &error)
         });
     }
 

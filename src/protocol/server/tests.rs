@@ -691,3 +691,26 @@ fn resource_subscriptions_max_of_a_session() {
     subscribe("unsubscribe", "a:1");
     assert!(subscribe("subscribe", "a:3").contains("\"result\":{}"));
 }
+
+#[test]
+fn an_error_of_somebody_else_keeps_its_bytes_but_for_a_code_that_is_no_more() {
+    let raw = r#"{ "code":-32002,"message":"\u00e9","x":[1.0] }"#;
+    let meta = r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    for (meta, expected) in [
+        ("", raw.to_owned()),
+        (meta, raw.replace("-32002", "-32602")),
+    ] {
+        let mut bench = Bench::new();
+        bench.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":2,"method":"resources/read","params":{{"uri":"x"{meta}}}}}"#
+        ));
+        let key = bench.request().key;
+        bench
+            .peer
+            .respond(key, Answer::Passed(raw), &mut bench.sink);
+        assert_eq!(
+            bench.sink.lines.pop(),
+            Some(format!(r#"{{"jsonrpc":"2.0","id":2,"error":{expected}}}"#))
+        );
+    }
+}
