@@ -42,6 +42,8 @@ mod player;
 mod schemas;
 #[path = "cases/session.rs"]
 mod session;
+#[path = "cases/span.rs"]
+mod span;
 #[path = "cases/starting.rs"]
 mod starting;
 #[path = "cases/streams.rs"]

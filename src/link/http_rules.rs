@@ -46,6 +46,10 @@ pub use version::VersionHeader;
 use crate::codec::json_text::write_string;
 use crate::protocol::error::ErrorCode;
 
+/// The headers of a request that go on to whoever is asked in its service; no other does. Source: W3C Trace
+/// Context (traceparent, tracestate); case f06.
+pub const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
 /// What the checks need of a request head. Names compare without regard to letter case.
 pub trait HeadView {
     /// The method, as sent.

@@ -20,6 +20,9 @@ pub struct Options {
     /// Hand an `input_required` result through instead of asking its questions. For callers that speak
     /// that era themselves.
     pub raw_questions: bool,
+    /// Headers for this request alone, name and value: the trace context of the client that is served. Over
+    /// other transports than HTTP they are left out.
+    pub headers: Vec<(Box<str>, Box<str>)>,
 }
 
 /// What is to be done.

@@ -63,8 +63,9 @@ pub enum OutgoingKind {
         method: Box<str>,
         /// `Mcp-Name`, unencoded: the tool, prompt, resource or task that is meant.
         name: Option<Box<str>>,
-        /// `Mcp-Param-*` headers: full name, unencoded value. Spec: 2026-07-28 streamable-http (Custom Headers).
-        params: Vec<(Box<str>, Box<str>)>,
+        /// Headers of this request alone, full name and unencoded value: `Mcp-Param-*` for the stateless era
+        /// (Spec: 2026-07-28 streamable-http, Custom Headers), and the trace context of whoever is served.
+        headers: Vec<(Box<str>, Box<str>)>,
     },
     /// A notification.
     Notification {

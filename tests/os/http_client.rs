@@ -164,7 +164,7 @@ fn request(id: u64, method: &str, dialect: Dialect) -> Outgoing {
             id: UpstreamRequestId(id),
             method: method.into(),
             name: None,
-            params: Vec::new(),
+            headers: Vec::new(),
         },
         dialect,
         body: format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}"}}"#).into_bytes(),

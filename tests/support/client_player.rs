@@ -205,7 +205,7 @@ impl ClientPlayer {
                     timeout: Duration::from_millis(wanted.timeout_ms.unwrap_or(60_000)),
                     total: wanted.total_ms.map(Duration::from_millis),
                     wants_progress: wanted.progress,
-                    params_headers: headers
+                    headers: headers
                         .map(|(name, value)| {
                             (name.as_str().into(), value.as_str().unwrap_or("").into())
                         })
@@ -366,7 +366,7 @@ fn check_frame(step: &Value, outgoing: &Outgoing) -> Result<(), String> {
         Dialect::Stateless(revision) => format!("stateless {revision}"),
     };
     let (name, headers) = match &outgoing.kind {
-        OutgoingKind::Request { name, params, .. } => (name.as_deref(), params.as_slice()),
+        OutgoingKind::Request { name, headers, .. } => (name.as_deref(), headers.as_slice()),
         OutgoingKind::Notification { .. } | OutgoingKind::Answer => (None, [].as_slice()),
     };
     let headers: serde_json::Map<String, Value> = headers

@@ -10,8 +10,8 @@ use crate::codec::scan::{Envelope, ScanError, Scanned, Text};
 use crate::entropy::Entropy;
 use crate::ids::PeerId;
 use crate::link::http_rules::{
-    Accepts, HttpRefusal, ParamHeader, Principal, VersionHeader, check_delete, check_get,
-    check_modern_headers, check_post, session_id, version_header,
+    Accepts, HttpRefusal, ParamHeader, Principal, TRACE_HEADERS, VersionHeader, check_delete,
+    check_get, check_modern_headers, check_post, session_id, version_header,
 };
 use crate::link::http_server::HttpHead;
 use crate::protocol::error::{ErrorCode, RpcError};
@@ -156,6 +156,20 @@ impl HttpFront {
             open.open.insert(key);
             self.routes.insert((peer, key), exchange);
         }
+    }
+
+    /// The trace context that an open request came with.
+    pub(in crate::hub) fn trace_of(
+        &self,
+        peer: PeerId,
+        key: RequestKey,
+    ) -> Vec<(Box<str>, Box<str>)> {
+        let head = self
+            .routes
+            .get(&(peer, key))
+            .and_then(|exchange| self.exchanges.get(exchange)?.head.as_ref());
+        let field = |name: &'static str| Some((name.into(), head?.field(name)?.into()));
+        TRACE_HEADERS.into_iter().filter_map(field).collect()
     }
 
     /// A request was cancelled: its exchange waits for one answer less.

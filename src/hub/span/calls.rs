@@ -56,6 +56,7 @@ impl Hub {
         let options = Options {
             validate,
             wants_progress: gated.wants_progress(),
+            headers: self.http.trace_of(entry.peer, entry.key),
             ..Options::default()
         };
         let call = gated.id();
@@ -92,6 +93,7 @@ impl Hub {
         };
         let options = Options {
             wants_progress: request.wants_progress,
+            headers: self.http.trace_of(peer, request.key),
             ..Options::default()
         };
         let asked = (&*request.method, request.params.as_deref());

@@ -7,7 +7,7 @@
 use super::target::{HttpTarget, authority};
 use crate::codec::http_body::append_decimal;
 use crate::codec::http1::{WriteError, append_field};
-use crate::link::http_rules::encode_value;
+use crate::link::http_rules::{TRACE_HEADERS, encode_value};
 use crate::protocol::client::{Dialect, Outgoing, OutgoingKind};
 use crate::protocol::revision::Revision;
 use crate::secret::Secret;
@@ -39,9 +39,13 @@ const RESERVED: &[&str] = &[
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    RESERVED.contains(&lower.as_str())
-        || lower.starts_with("mcp-param-")
-        || lower.starts_with("proxy-")
+    RESERVED.contains(&lower.as_str()) || is_param(&lower) || lower.starts_with("proxy-")
+}
+
+/// Whether a header repeats an argument.
+fn is_param(name: &str) -> bool {
+    name.get(..10)
+        .is_some_and(|start| start.eq_ignore_ascii_case("mcp-param-"))
 }
 
 /// Writes what follows the request line.
@@ -49,6 +53,8 @@ pub fn is_reserved(name: &str) -> bool {
 pub(crate) struct FieldWriter {
     /// What all requests have in common, as lines. Holds secrets.
     common: Secret<Vec<u8>>,
+    /// A trace context is configured: no client's takes its place.
+    traces_itself: bool,
 }
 
 /// Which session a request belongs to.
@@ -66,11 +72,15 @@ impl FieldWriter {
         append_field(&mut common, "Host", &authority(&target.url))?;
         append_field(&mut common, "Accept-Encoding", "identity")?;
         let mut own_agent = true;
+        let mut traces_itself = false;
         for (name, value) in &target.headers {
             if is_reserved(name) {
                 log::debug!("configured header {name} is ours to set and left out");
                 continue;
             }
+            traces_itself |= TRACE_HEADERS
+                .iter()
+                .any(|trace| name.eq_ignore_ascii_case(trace));
             own_agent &= !name.eq_ignore_ascii_case("user-agent");
             append_field(&mut common, name, value.expose())?;
         }
@@ -80,6 +90,7 @@ impl FieldWriter {
         }
         Ok(Self {
             common: Secret::new(common),
+            traces_itself,
         })
     }
 
@@ -110,6 +121,12 @@ impl FieldWriter {
                 )?;
             }
             Dialect::Stateless(revision) => append_routing(&mut out, &message.kind, revision)?,
+        }
+        if let OutgoingKind::Request { headers, .. } = &message.kind {
+            let passed = headers.iter().filter(|(name, _)| !is_param(name));
+            for (name, value) in passed.filter(|_| !self.traces_itself) {
+                append_field(&mut out, name, value)?;
+            }
         }
         out.extend_from_slice(b"Content-Length: ");
         append_decimal(&mut out, message.body.len() as u64);
@@ -169,14 +186,14 @@ fn append_routing(
         OutgoingKind::Request {
             method,
             name,
-            params,
+            headers,
             ..
         } => {
             append_field(out, "Mcp-Method", method)?;
             if let Some(name) = name {
                 append_field(out, "Mcp-Name", &encode_value(name))?;
             }
-            for (name, value) in params {
+            for (name, value) in headers.iter().filter(|(name, _)| is_param(name)) {
                 append_field(out, name, &encode_value(value))?;
             }
             Ok(())

@@ -32,7 +32,7 @@ impl Upstream {
         let times = &self.config.times;
         let Some(line) = &mut self.line else { return };
         let mut timeout = job.options.timeout.unwrap_or(times.request);
-        let (method, params, params_headers): (&str, Option<&str>, _) = match &job.work {
+        let (method, params, mut headers): (&str, Option<&str>, _) = match &job.work {
             Work::Call {
                 params, headers, ..
             } => ("tools/call", Some(params), headers.clone()),
@@ -42,13 +42,14 @@ impl Upstream {
                 (walk.list().method(), page.as_deref(), Vec::new())
             }
         };
+        headers.extend_from_slice(&job.options.headers);
         let spec = RequestSpec {
             method,
             params,
             timeout,
             total: times.total,
             wants_progress: job.options.wants_progress || times.total.is_some(),
-            params_headers,
+            headers,
             raw_questions: job.options.raw_questions,
         };
         line.peer.request(now, id, spec);

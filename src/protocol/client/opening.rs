@@ -520,7 +520,7 @@ impl ClientPeer {
             id,
             method: method.into(),
             name: None,
-            params: Vec::new(),
+            headers: Vec::new(),
         };
         self.send(kind, dialect, body);
     }

@@ -54,8 +54,8 @@ pub struct RequestSpec<'a> {
     pub total: Option<Duration>,
     /// Whether the caller wants [`PeerOutput::Progress`]; a progress token of its own says so too.
     pub wants_progress: bool,
-    /// `Mcp-Param-*` headers: full name, unencoded value.
-    pub params_headers: Vec<(Box<str>, Box<str>)>,
+    /// Headers of this request alone, as [`OutgoingKind::Request`] has them.
+    pub headers: Vec<(Box<str>, Box<str>)>,
     /// Hand a result that wants input through, instead of asking. The capabilities in the caller's `_meta`,
     /// if there are any, then take the place of ours.
     pub raw_questions: bool,
@@ -202,7 +202,7 @@ impl ClientPeer {
             method: spec.method.into(),
             params: spec.params.filter(|_| may_repeat).map(Box::from),
             takes_tasks: self.declares_tasks(&spec),
-            headers: spec.params_headers,
+            headers: spec.headers,
             timeout: spec.timeout,
             total: spec.total,
             asks_progress: spec.wants_progress || spec.total.is_some() || token.is_some(),
@@ -247,7 +247,7 @@ impl ClientPeer {
             id: wire,
             method: call.method.clone(),
             name: params.name().filter(|_| by_header),
-            params: call.headers.clone(),
+            headers: call.headers.clone(),
         };
         self.calls.sent.insert(wire, call);
         self.send(kind, dialect, body);

@@ -38,7 +38,7 @@ fn spec<'a>(method: &'a str, params: &'a str) -> RequestSpec<'a> {
         timeout: Duration::from_secs(60),
         total: None,
         wants_progress: false,
-        params_headers: Vec::new(),
+        headers: Vec::new(),
         raw_questions: false,
     }
 }

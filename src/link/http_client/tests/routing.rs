@@ -14,7 +14,7 @@ fn call(method: &str, name: Option<&str>, params: &[(&str, &str)]) -> Outgoing {
             id: UpstreamRequestId(7),
             method: method.into(),
             name: name.map(Into::into),
-            params: params
+            headers: params
                 .iter()
                 .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect(),
