@@ -296,9 +296,17 @@ impl Hub {
             minted = true;
             next
         };
-        let local = self.local.as_ref();
-        let param_headers = |tool: &str| {
-            std::borrow::Cow::Borrowed(local.map_or(&[][..], |local| local.headers_of(tool)))
+        let (local, upstream) = (self.local.as_ref(), self.upstream.as_ref());
+        let param_headers = |peer: Option<PeerId>, tool: &str| {
+            let ours = local.map_or(&[][..], |local| local.headers_of(tool));
+            // Before the tools of a server are known there is nothing to check by; it gets headers of our making.
+            let theirs = || {
+                upstream
+                    .zip(peer)
+                    .map(|(side, peer)| side.headers_of(peer, tool))
+            };
+            let headers = if ours.is_empty() { theirs() } else { None };
+            headers.unwrap_or(ours)
         };
         let served = self.http.admit(
             now,

@@ -55,7 +55,7 @@ impl Drop for Bridge {
 }
 
 /// A server of 2025-06-18 with a session, which sets a cookie with every answer.
-fn server() -> crate::http::Peer {
+fn server(schema: Value) -> crate::http::Peer {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nMcp-Session-Id: upstream-session\r\nSet-Cookie: u=1\r\nVary: upstream\r\n";
     let answer = |method: &str, result: Value| {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{{{{id}}}},"result":{result}}}"#);
@@ -63,7 +63,7 @@ fn server() -> crate::http::Peer {
     };
     let opened = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
         "serverInfo": {"name": "made-peer", "version": "0.1"}});
-    let tools = json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]});
+    let tools = json!({"tools": [{"name": "echo", "inputSchema": schema}]});
     serve(&json!({"exchanges": [
         {"when": {"rpc": "notifications/initialized"}, "head": "HTTP/1.1 202 Accepted\r\n", "body": []},
         answer("initialize", opened),
@@ -87,7 +87,7 @@ fn f06_header_hygiene() {
     let token = world.path("token");
     std::fs::write(&token, "inbound").unwrap();
 
-    let peer = server();
+    let peer = server(json!({"type": "object"}));
     let url = peer.url();
     let protocol = ["--protocol", "legacy"];
     let mut args = vec![
@@ -161,4 +161,35 @@ fn f06_header_hygiene() {
     // The call is made for the client; the list is our own to know.
     assert_eq!(traced, 1);
     assert!(session >= 2, "{session}");
+}
+
+#[test]
+fn headers_that_repeat_arguments_of_an_upstream_tool_are_checked() {
+    let world = World::new("param-headers");
+    let peer = server(json!({"type": "object",
+        "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}));
+    let url = peer.url();
+    let bridge = Bridge::start(&world, &[&url, "--protocol", "legacy"]);
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {}});
+    let address = &bridge.address;
+    let post = |method: &str, more: &str, mut params: Value| {
+        params["_meta"] = meta.clone();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nConnection: close\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{more}"
+        );
+        let body = json!({"jsonrpc": "2.0", "id": 2, "method": method, "params": params});
+        bridge.post(&head, &body.to_string())
+    };
+    post("tools/list", "", json!({}));
+    let params = json!({"name": "echo", "arguments": {"region": "west"}});
+    for (field, status) in [("east", "400"), ("west", "200")] {
+        let more = format!("Mcp-Name: echo\r\nMcp-Param-Region: {field}\r\n");
+        let (head, body) = post("tools/call", &more, params.clone());
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{head}\n{body}"
+        );
+    }
+    assert_eq!(peer.posts("tools/call").len(), 1);
 }

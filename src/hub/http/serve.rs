@@ -1,7 +1,5 @@
 //! What happens to a message, a stream and a session once the head of the exchange is accepted.
 
-use std::borrow::Cow;
-
 use super::front::{Exchange, ExchangeRef, HttpFront, HttpPeer, PeerKind, Purpose, Work};
 use super::refusals;
 use super::sessions::{Attach, Ended, Parting, Sessions, StreamId};
@@ -51,7 +49,7 @@ impl HttpFront {
         exchange: ExchangeRef,
         scanned: &Result<Scanned<'_>, ScanError>,
         mint: impl FnOnce() -> PeerId,
-        param_headers: impl FnOnce(&str) -> Cow<'t, [ParamHeader]>,
+        param_headers: impl FnOnce(Option<PeerId>, &str) -> &'t [ParamHeader],
         entropy: &mut dyn Entropy,
     ) -> Result<Served, Unserved> {
         let open = self.exchanges.get(&exchange).ok_or(Unserved::Gone)?;
@@ -69,7 +67,8 @@ impl HttpFront {
         let version = VersionHeader::of(head);
         let modern = envelope.is_some_and(|envelope| is_modern(envelope, version));
         if let (true, Some(envelope)) = (modern, envelope) {
-            check_headers(head, envelope, param_headers)
+            let known = self.stateless.get(&open.principal).copied();
+            check_headers(head, envelope, |tool| param_headers(known, tool))
                 .map_err(|error| Unserved::Error(envelope.id.usable().map(str::to_owned), error))?;
             let principal = open.principal;
             let peer = match self.stateless.get(&principal) {
@@ -556,7 +555,7 @@ fn is_modern(envelope: &Envelope<'_>, version: VersionHeader<'_>) -> bool {
 fn check_headers<'t>(
     head: &HttpHead,
     envelope: &Envelope<'_>,
-    param_headers: impl FnOnce(&str) -> Cow<'t, [ParamHeader]>,
+    param_headers: impl FnOnce(&str) -> &'t [ParamHeader],
 ) -> Result<(), RpcError> {
     let Some(method) = envelope.method else {
         return Ok(());
@@ -592,7 +591,7 @@ fn check_headers<'t>(
         .map(|version| version.decode());
     let headers = match (&*method, &name) {
         ("tools/call", Some(name)) => param_headers(name),
-        _ => Cow::Borrowed(&[][..]),
+        _ => &[][..],
     };
     check_modern_headers(
         head,
@@ -600,6 +599,6 @@ fn check_headers<'t>(
         name.as_deref(),
         version.as_deref(),
         envelope.arguments,
-        &headers,
+        headers,
     )
 }

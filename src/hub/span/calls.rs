@@ -6,6 +6,7 @@ use crate::gate::GatedCall;
 use crate::hub::Hub;
 use crate::hub::ledger::Place;
 use crate::ids::{CallId, PeerId, RuntimeId, TicketId};
+use crate::link::http_rules::ParamHeader;
 use crate::manager::Options;
 use crate::manager::error::{FailureKind, UpstreamError};
 use crate::manager::server_config::ServerKey;
@@ -20,6 +21,13 @@ impl UpstreamSide {
             self.tickets.remove(&ticket);
             self.manager.cancel(now, ticket, "the client took it back");
         }
+    }
+
+    /// The headers that repeat arguments of a tool, as far as it is known to a client's runtime.
+    pub(in crate::hub) fn headers_of(&self, peer: PeerId, tool: &str) -> &[ParamHeader] {
+        let runtime = self.runtimes.get(&peer);
+        let found = runtime.and_then(|id| self.manager.catalog(*id)?.find(tool));
+        found.map_or(&[], |found| found.tool.headers())
     }
 
     /// The server that offers a tool, by its shown name, to a client.

@@ -27,6 +27,7 @@ pub struct Tool {
     input: Range<usize>,
     output: Option<Range<usize>>,
     headers: Box<[ParamHeader]>,
+    mirrored: bool,
     digest: [u8; 32],
     input_check: Check,
     output_check: Check,
@@ -100,17 +101,17 @@ impl Tool {
         self.output.clone().map(|range| &self.raw[range])
     }
 
-    /// Arguments that travel in headers too.
+    /// Arguments that travel in headers too, from clients of Streamable HTTP of 2026-07-28.
     #[must_use]
     pub fn headers(&self) -> &[ParamHeader] {
         &self.headers
     }
 
-    /// The headers of one call, name and unencoded value. An argument that is absent, `null` or not of its
+    /// The headers of one call to the server, name and unencoded value; none where calls do not go that way. An argument that is absent, `null` or not of its
     /// declared type has none; the server then refuses the call with the reason.
     #[must_use]
     pub fn header_values(&self, arguments_raw: Option<&str>) -> Vec<(Box<str>, Box<str>)> {
-        let Some(arguments) = arguments_raw else {
+        let Some(arguments) = arguments_raw.filter(|_| self.mirrored) else {
             return Vec::new();
         };
         self.headers
@@ -302,6 +303,7 @@ impl<'a> Parts<'a> {
             input,
             output,
             headers,
+            mirrored,
             digest,
             input_check: OnceLock::new(),
             output_check: OnceLock::new(),
@@ -345,10 +347,12 @@ impl<'a> Parts<'a> {
                 ));
             }
         }
-        if !mirrored {
-            return Ok(Box::default());
+        let headers = param_headers(schema, limits.param_headers_max);
+        match headers {
+            // Elsewhere nothing of this is sent, so nothing of it is wrong.
+            Err(_) if !mirrored => Ok(Box::default()),
+            headers => headers.map(Vec::into_boxed_slice),
         }
-        param_headers(schema, limits.param_headers_max).map(Vec::into_boxed_slice)
     }
 }
 
