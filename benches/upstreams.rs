@@ -139,12 +139,11 @@ impl Client {
             id: CallId(1),
             tool: tool.into(),
             arguments: r#"{"path":"a"}"#.into(),
-            params: None,
-            server: "".into(),
             caller: "bench".into(),
             wants_progress: false,
+            ..ToolCall::default()
         };
-        let Passage::Open(call) = self.gate.admit(call) else {
+        let Passage::Open(call) = self.gate.admit(self.events.now(), call) else {
             unreachable!("the gate is open");
         };
         let now = self.events.now();

@@ -176,13 +176,12 @@ impl Client {
             id: self.calls,
             tool: tool.into(),
             arguments: arguments.into(),
-            params: None,
-            server: "".into(),
             caller: "everything_client".into(),
             wants_progress: false,
+            ..ToolCall::default()
         };
         self.calls = self.calls.next();
-        let Passage::Open(call) = self.gate.admit(call) else {
+        let Passage::Open(call) = self.gate.admit(self.events.now(), call) else {
             return Err("an open gate lets every call pass".to_owned());
         };
         let now = self.events.now();

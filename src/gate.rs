@@ -19,15 +19,17 @@
 //! Source: openclaw-serve §4 (before-tool-call seam), with refusals marked as errors and failures closed;
 //! design (hooks.beforeToolCall). Never: runs a program, reads a clock, looks into arguments.
 
+mod decision;
+mod hook;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
+pub use self::decision::{Decider, Decision, Refused};
+use self::hook::hook_input;
+pub use self::hook::read_hook_output;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
-use crate::codec::object::from_object;
 use crate::codec::shared_text::SharedText;
 use crate::codec::splice::with_member;
 use crate::ids::CallId;
@@ -35,7 +37,7 @@ use crate::limits::Limits;
 use crate::secret::Quoted;
 
 /// A tool call as a client made it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolCall {
     /// Its number in the ledger.
     pub id: CallId,
@@ -48,8 +50,12 @@ pub struct ToolCall {
     pub params: Option<SharedText>,
     /// The server the tool belongs to, for hooks and logs.
     pub server: SharedText,
-    /// Who calls: the name the client gave itself, for hooks and logs.
+    /// Who calls: the name the client gave itself. Nobody has checked it.
     pub caller: SharedText,
+    /// Who calls, as far as it is known for sure: the way it came in and what was shown there. `stdio`,
+    /// `adopted` (a wire of the embedding program), `unix:UID`, `bearer`, `http` (no token was asked for); empty
+    /// for calls of the program itself.
+    pub principal: SharedText,
     /// Whether the client asked for progress notifications.
     pub wants_progress: bool,
 }
@@ -66,7 +72,7 @@ impl ToolCall {
 
 /// A call that has passed the gate. Executors take nothing else, and only this file can make one.
 #[derive(Debug)]
-pub struct GatedCall(ToolCall);
+pub struct GatedCall(ToolCall, Decision);
 
 impl GatedCall {
     /// Its number in the ledger.
@@ -104,6 +110,18 @@ impl GatedCall {
     #[must_use]
     pub const fn wants_progress(&self) -> bool {
         self.0.wants_progress
+    }
+
+    /// The call, with the arguments it runs with.
+    #[must_use]
+    pub const fn call(&self) -> &ToolCall {
+        &self.0
+    }
+
+    /// Who let it pass.
+    #[must_use]
+    pub const fn decision(&self) -> &Decision {
+        &self.1
     }
 }
 
@@ -173,8 +191,8 @@ pub enum Passage {
     Open(GatedCall),
     /// Someone must be asked; answer by [`Gate::resolve`].
     Ask(CallId, Question),
-    /// It may not run; the reason is for the caller.
-    Refused(CallId, String),
+    /// It may not run.
+    Refused(Refused),
 }
 
 #[derive(Debug)]
@@ -204,9 +222,9 @@ impl Gate {
     }
 
     /// A call arrives.
-    pub fn admit(&mut self, call: ToolCall) -> Passage {
+    pub fn admit(&mut self, _now: Now, call: ToolCall) -> Passage {
         match self.policy {
-            Policy::Open => Passage::Open(GatedCall(call)),
+            Policy::Open => Passage::Open(GatedCall(call, Decision::default())),
             Policy::Hook => {
                 let question = Question::Hook {
                     input: hook_input(&call),
@@ -226,14 +244,28 @@ impl Gate {
     /// The verdict on a waiting call. `None` when no such call waits: it was cancelled or came too late.
     pub fn resolve(&mut self, now: Now, call: CallId, verdict: Verdict) -> Option<Passage> {
         let mut waiting = self.waiting.remove(&call)?;
+        let mut decision = Decision {
+            by: match self.policy {
+                Policy::Open => Decider::Default,
+                Policy::Hook if waiting.person => Decider::Person("".into()),
+                Policy::Hook => Decider::Hook,
+                Policy::Embedder => Decider::Embedder,
+            },
+            ..Decision::default()
+        };
         Some(match verdict {
             Verdict::Allow { arguments } => {
                 if let Some(arguments) = arguments {
                     waiting.call.replace_arguments(arguments);
+                    decision.replaced = true;
                 }
-                Passage::Open(GatedCall(waiting.call))
+                Passage::Open(GatedCall(waiting.call, decision))
             }
-            Verdict::Deny { reason } => Passage::Refused(call, reason),
+            Verdict::Deny { reason } => Passage::Refused(Refused {
+                call: waiting.call,
+                reason,
+                decision,
+            }),
             Verdict::Hold(hold) => {
                 if let Some(arguments) = hold.arguments {
                     waiting.call.replace_arguments(arguments);
@@ -263,11 +295,15 @@ impl Gate {
         let due = |waiting: &Waiting| waiting.until.is_some_and(|(at, _)| at <= now.up);
         let (&call, waiting) = self.waiting.iter().find(|(_, waiting)| due(waiting))?;
         let limit_ms = waiting.until.map_or(0, |(_, limit)| limit.as_millis());
-        self.waiting.remove(&call);
-        Some(Passage::Refused(
-            call,
-            format!("tool call refused: nobody approved it within {limit_ms} ms"),
-        ))
+        let waiting = self.waiting.remove(&call)?;
+        Some(Passage::Refused(Refused {
+            call: waiting.call,
+            reason: format!("tool call refused: nobody approved it within {limit_ms} ms"),
+            decision: Decision {
+                by: Decider::Timeout,
+                ..Decision::default()
+            },
+        }))
     }
 
     /// When [`Gate::poll_expired`] has something.
@@ -310,257 +346,5 @@ impl Gate {
     }
 }
 
-/// What the hook program reads. Design: hooks.beforeToolCall.
-fn hook_input(call: &ToolCall) -> String {
-    let mut json = String::with_capacity(call.arguments.len() + 128);
-    json.push_str(r#"{"tool":"#);
-    write_string(&mut json, &call.tool);
-    json.push_str(r#","arguments":"#);
-    json.push_str(&call.arguments);
-    json.push_str(r#","server":"#);
-    write_string(&mut json, &call.server);
-    json.push_str(r#","caller":"#);
-    write_string(&mut json, &call.caller);
-    json.push_str(&format!(r#","callId":"{}"}}"#, call.id));
-    json.push('\n');
-    json
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct HookOutput<'a> {
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-    #[serde(default)]
-    block: bool,
-    block_reason: Option<String>,
-    #[serde(borrow)]
-    require_approval: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct HookHold {
-    #[serde(default)]
-    title: String,
-    #[serde(default)]
-    description: String,
-    timeout_ms: Option<u64>,
-}
-
-/// Reads what the hook printed. Anything that is not understood denies.
-#[must_use]
-pub fn read_hook_output(printed: &[u8]) -> Verdict {
-    let failed = |why: String| Verdict::Deny {
-        reason: format!("tool call refused: the before-tool-call hook failed: {why}"),
-    };
-    let Ok(printed) = std::str::from_utf8(printed) else {
-        return failed("its output is not UTF-8".to_owned());
-    };
-    let output: HookOutput<'_> = match from_object(printed) {
-        Ok(output) => output,
-        Err(error) => return failed(format!("its output is not understood ({error})")),
-    };
-    if output.block {
-        let reason = output
-            .block_reason
-            .filter(|reason| !reason.trim().is_empty());
-        return Verdict::Deny {
-            reason: reason
-                .unwrap_or_else(|| "tool call blocked by the before-tool-call hook".to_owned()),
-        };
-    }
-    let arguments = match output.params.map(RawValue::get) {
-        None => None,
-        Some(object) if object.starts_with('{') => Some(Box::from(object)),
-        Some(other) => {
-            return failed(format!(
-                "params must be an object (found {})",
-                Quoted(other)
-            ));
-        }
-    };
-    match output.require_approval.map(|raw| read_hold(raw.get())) {
-        None => Verdict::Allow { arguments },
-        Some(Ok(hold)) => Verdict::Hold(Hold {
-            arguments,
-            title: hold.title,
-            description: hold.description,
-            timeout: hold.timeout_ms.map(Duration::from_millis),
-        }),
-        Some(Err(why)) => failed(why),
-    }
-}
-
-fn read_hold(raw: &str) -> Result<HookHold, String> {
-    from_object(raw).map_err(|error| format!("requireApproval is not understood ({error})"))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gate(policy: Policy) -> Gate {
-        Gate::new(policy, &Limits::default())
-    }
-
-    fn call(id: u64) -> ToolCall {
-        ToolCall {
-            id: CallId(id),
-            tool: "messages_send".into(),
-            arguments: r#"{"text":"hi"}"#.into(),
-            params: None,
-            server: "openclaw".into(),
-            caller: "tester".into(),
-            wants_progress: false,
-        }
-    }
-
-    fn at(ms: u64) -> Now {
-        Now {
-            up: Uptime::from_millis(ms),
-            unix_ms: 0,
-        }
-    }
-
-    #[test]
-    fn an_open_gate_lets_everything_pass() {
-        let Passage::Open(passed) = gate(Policy::Open).admit(call(1)) else {
-            panic!("not open")
-        };
-        assert_eq!((passed.id(), passed.tool()), (CallId(1), "messages_send"));
-        assert_eq!(passed.arguments(), r#"{"text":"hi"}"#);
-    }
-
-    #[test]
-    fn the_hook_is_told_everything_and_its_verdict_is_final() {
-        let mut gate = gate(Policy::Hook);
-        let Passage::Ask(CallId(1), Question::Hook { input }) = gate.admit(call(1)) else {
-            panic!("the hook is not asked")
-        };
-        assert_eq!(
-            input,
-            "{\"tool\":\"messages_send\",\"arguments\":{\"text\":\"hi\"},\"server\":\"openclaw\",\"caller\":\"tester\",\"callId\":\"1\"}\n"
-        );
-        let allow = Verdict::Allow {
-            arguments: Some(r#"{"text":"bye"}"#.into()),
-        };
-        let Some(Passage::Open(passed)) = gate.resolve(at(0), CallId(1), allow.clone()) else {
-            panic!("not open")
-        };
-        assert_eq!(
-            passed.arguments(),
-            r#"{"text":"bye"}"#,
-            "params replace, they do not merge"
-        );
-        assert!(
-            gate.resolve(at(0), CallId(1), allow).is_none(),
-            "one verdict per call"
-        );
-    }
-
-    #[test]
-    fn params_go_on_as_they_came_but_for_name_and_arguments() {
-        let raw = r#"{ "task":{"ttl":1.0},"name" : "messages_send", "arguments":{"text":"hi"}, "_meta":{"v":1e2} }"#;
-        let mut one = call(1);
-        one.params = Some(raw.into());
-        let Passage::Open(passed) = gate(Policy::Open).admit(one.clone()) else {
-            panic!("not open")
-        };
-        assert_eq!(&*passed.params_for("messages_send"), raw);
-        let renamed = raw.replace("\"messages_send\"", "\"send\"");
-        assert_eq!(&*passed.params_for("send"), renamed);
-
-        let mut gate = gate(Policy::Hook);
-        let _ = gate.admit(one);
-        let allow = Verdict::Allow {
-            arguments: Some(r#"{"text":"bye"}"#.into()),
-        };
-        let Some(Passage::Open(passed)) = gate.resolve(at(0), CallId(1), allow) else {
-            panic!("not open")
-        };
-        assert_eq!(&*passed.params_for("send"), renamed.replace("hi", "bye"));
-
-        let Passage::Open(passed) = self::gate(Policy::Open).admit(call(2)) else {
-            panic!("not open")
-        };
-        assert_eq!(
-            &*passed.params_for("s"),
-            r#"{"name":"s","arguments":{"text":"hi"}}"#
-        );
-    }
-
-    #[test]
-    fn a_held_call_is_refused_at_its_deadline_and_not_before() {
-        let mut gate = gate(Policy::Hook);
-        let _ = gate.admit(call(1));
-        let hold = read_hook_output(br#"{"requireApproval":{"title":"Sure?","timeoutMs":500}}"#);
-        let Some(Passage::Ask(_, Question::Person { title, .. })) =
-            gate.resolve(at(0), CallId(1), hold)
-        else {
-            panic!("nobody is asked")
-        };
-        assert_eq!(title, "Sure?");
-        assert!(gate.is_held(CallId(1)));
-        assert_eq!(
-            gate.next_deadline().map(|d| d.at),
-            Some(Uptime::from_millis(500))
-        );
-        assert!(gate.poll_expired(at(499)).is_none());
-        let Some(Passage::Refused(CallId(1), reason)) = gate.poll_expired(at(500)) else {
-            panic!("still waiting")
-        };
-        assert!(reason.contains("500 ms"), "{reason}");
-        assert!(
-            gate.resolve(at(500), CallId(1), Verdict::Allow { arguments: None })
-                .is_none()
-        );
-    }
-
-    #[test]
-    fn a_cancelled_call_never_passes() {
-        let mut gate = gate(Policy::Embedder);
-        let _ = gate.admit(call(1));
-        gate.cancel(CallId(1));
-        assert!(
-            gate.resolve(at(0), CallId(1), Verdict::Allow { arguments: None })
-                .is_none()
-        );
-    }
-
-    #[test]
-    fn hook_output_that_is_not_understood_denies() {
-        for bad in [
-            "",
-            "null",
-            "[]",
-            "{",
-            "{\"block\":1}",
-            "{\"params\":[1]}",
-            "{} {}",
-            "ok",
-        ] {
-            let verdict = read_hook_output(bad.as_bytes());
-            let Verdict::Deny { reason } = verdict else {
-                panic!("{bad:?} passed: {verdict:?}")
-            };
-            assert!(reason.contains("hook failed"), "{reason}");
-        }
-        assert_eq!(
-            read_hook_output(b"{}\n"),
-            Verdict::Allow { arguments: None }
-        );
-        assert_eq!(
-            read_hook_output(br#"{"block":true,"blockReason":"no","params":{}}"#),
-            Verdict::Deny {
-                reason: "no".to_owned()
-            }
-        );
-        assert_eq!(
-            read_hook_output(br#"{"params":{"a":1.0}}"#),
-            Verdict::Allow {
-                arguments: Some(r#"{"a":1.0}"#.into())
-            }
-        );
-    }
-}
+mod tests;

@@ -6,8 +6,10 @@ use crate::clock::{Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::codec::lines::LineEvent;
 use crate::codec::scan::{ScanLimits, scan};
+use crate::codec::shared_text::SharedText;
 use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::ids::{CallId, PeerId, WireId};
+use crate::link::http_rules::Principal;
 use crate::link::stdio_host::StdioHost;
 use crate::link::{IoEvent, IoRequest};
 use crate::protocol::MessageSink;
@@ -21,6 +23,8 @@ pub(super) struct LineClient {
     pub(super) peer: ServerPeer,
     /// It connected to a socket of ours: others may come when it has gone.
     pub(super) accepted: bool,
+    /// Who it is, for the gate: see [`crate::gate::ToolCall::principal`].
+    pub(super) principal: SharedText,
     /// Everything is answered; what is written leaves, and then the client is let go.
     pub(super) closing: bool,
     /// The input has ended: until when answers may take to be found, then to leave.
@@ -45,7 +49,12 @@ impl LineClient {
 }
 
 impl Hub {
-    pub(super) fn add_line_client(&mut self, link: StdioHost, accepted: bool) -> PeerId {
+    pub(super) fn add_line_client(
+        &mut self,
+        link: StdioHost,
+        accepted: bool,
+        principal: SharedText,
+    ) -> PeerId {
         let id = self.mint_peer();
         self.wires.insert(link.wire(), Owner::Lines(id));
         let peer = ServerPeer::new(self.server.clone());
@@ -53,6 +62,7 @@ impl Hub {
             link,
             peer,
             accepted,
+            principal,
             closing: false,
             leave_by: None,
             unread: None,
@@ -82,6 +92,15 @@ impl Hub {
     pub(super) fn peer(&self, id: PeerId) -> Option<&ServerPeer> {
         let of_lines = self.lines.get(&id).map(|client| &client.peer);
         of_lines.or_else(|| self.http.peer(id))
+    }
+
+    /// Who a client is, as far as that is known for sure, for the gate.
+    pub(super) fn principal(&self, id: PeerId) -> SharedText {
+        match (self.lines.get(&id), self.http.principal_of(id)) {
+            (Some(client), _) => client.principal.clone(),
+            (None, None | Some(Principal::ANYBODY)) => SharedText::fixed("http"),
+            (None, Some(_)) => SharedText::fixed("bearer"),
+        }
     }
 
     /// Speaks to the client of a call about its request.

@@ -46,6 +46,7 @@ use crate::bridge::{Bridge, ChannelMode};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::codec::outbuf::OutBuf;
+use crate::codec::shared_text::SharedText;
 use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::entropy::{Entropy, Seeded};
 use crate::gate::{Gate, Policy, Verdict};
@@ -357,7 +358,11 @@ impl Hub {
     /// Serves our own stdin and stdout.
     pub fn serve_stdio(&mut self, now: Now) -> PeerId {
         let wire = self.mint_wire();
-        let id = self.add_line_client(StdioHost::open(wire, &self.limits), false);
+        let id = self.add_line_client(
+            StdioHost::open(wire, &self.limits),
+            false,
+            SharedText::fixed("stdio"),
+        );
         self.settle(now);
         id
     }
@@ -365,7 +370,11 @@ impl Hub {
     /// Serves a client on a wire that the loop was given already open; the caller hands the wire over.
     pub fn serve_adopted(&mut self, now: Now) -> WireId {
         let wire = self.mint_wire();
-        self.add_line_client(StdioHost::adopted(wire, &self.limits), false);
+        self.add_line_client(
+            StdioHost::adopted(wire, &self.limits),
+            false,
+            SharedText::fixed("adopted"),
+        );
         self.settle(now);
         wire
     }
@@ -567,9 +576,9 @@ impl Driven for Hub {
         self.settle(now);
     }
 
-    fn handle_accept(&mut self, now: Now, listener: WireId, _peer: &str) -> Option<WireId> {
+    fn handle_accept(&mut self, now: Now, listener: WireId, peer: &str) -> Option<WireId> {
         if self.ending.is_none() && self.sockets.is_listener(listener) {
-            return Some(self.accept_socket(now));
+            return Some(self.accept_socket(now, peer));
         }
         // Some more than the limit get in, to be told so.
         if self.ending.is_some() || !self.http.is_listener(listener) || self.http.is_packed() {

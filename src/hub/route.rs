@@ -134,10 +134,11 @@ impl Hub {
         };
         let caller = self.peer(peer).map(ServerPeer::client_name);
         call.caller = caller.cloned().unwrap_or_default();
+        call.principal = self.principal(peer);
         if let (false, Some(local)) = (ours, &mut self.local) {
             local.remember(call.id, facts);
         }
-        let passage = self.gate.admit(call);
+        let passage = self.gate.admit(now, call);
         self.route_passage(now, passage);
     }
 
@@ -168,7 +169,9 @@ impl Hub {
                 self.ledger.moved(gated.id(), Place::Bridge);
                 self.bridge.call(now, gated, &mut *self.entropy);
             }
-            Passage::Refused(call, reason) => self.answer(now, call, &ToolResult::error(&reason)),
+            Passage::Refused(refused) => {
+                self.answer(now, refused.call.id, &ToolResult::error(&refused.reason));
+            }
             Passage::Ask(call, Question::Person { title, description }) => {
                 self.events.push_back(HubEvent::GateAsked {
                     call,
@@ -274,12 +277,10 @@ fn tool_call(request: &ServerRequest) -> Result<ToolCall, RpcError> {
         }
     };
     Ok(ToolCall {
-        id: CallId::default(),
         tool,
         arguments,
         params: request.params.clone(),
-        server: SharedText::default(),
-        caller: SharedText::default(),
         wants_progress: request.wants_progress,
+        ..ToolCall::default()
     })
 }

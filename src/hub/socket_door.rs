@@ -17,6 +17,7 @@ use super::{Hub, HubEvent, Owner};
 use crate::clock::Now;
 use crate::codec::jsonrpc::write_error;
 use crate::codec::outbuf::OutBuf;
+use crate::codec::shared_text::SharedText;
 use crate::ids::WireId;
 use crate::link::stdio_host::StdioHost;
 use crate::link::{IoFault, IoRequest, OpenSpec};
@@ -85,13 +86,14 @@ impl Hub {
     }
 
     /// Someone connected to a socket. Past the limit it is told so and let go.
-    pub(super) fn accept_socket(&mut self, now: Now) -> WireId {
+    pub(super) fn accept_socket(&mut self, now: Now, peer: &str) -> WireId {
         let wire = self.mint_wire();
         let limit = self.limits.socket_clients_max;
         if self.sockets.clients < limit {
             self.sockets.clients += 1;
             self.sockets.clients_peak = self.sockets.clients_peak.max(self.sockets.clients);
-            self.add_line_client(StdioHost::adopted(wire, &self.limits), true);
+            let link = StdioHost::adopted(wire, &self.limits);
+            self.add_line_client(link, true, principal_of(peer));
             self.settle(now);
             return wire;
         }
@@ -118,6 +120,17 @@ impl Hub {
     /// Whether clients may still come in.
     pub(super) fn is_listening(&self) -> bool {
         self.http.is_listening() || self.sockets.is_listening()
+    }
+}
+
+/// `unix:UID`, of what the loop says of who connected: `unix:uid=UID,pid=PID`. Without a user `unix`: then the
+/// mode of the file is what kept strangers out.
+fn principal_of(peer: &str) -> SharedText {
+    let rest = peer.strip_prefix("unix:uid=");
+    let uid = rest.and_then(|rest| rest.split(',').next());
+    match uid {
+        Some(uid) => format!("unix:{uid}").into(),
+        None => SharedText::fixed("unix"),
     }
 }
 

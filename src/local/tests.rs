@@ -60,15 +60,17 @@ fn call_with(desk: &mut Local, id: u64, tool: &str, hooked: Option<&str>, facts:
     let mut gate = Gate::new(Policy::Embedder, &Limits::default());
     let params = CallParams::read(facts.params).ok();
     let arguments = params.and_then(|params| params.arguments).unwrap_or("{}");
-    let _ = gate.admit(ToolCall {
-        id: CallId(id),
-        tool: tool.into(),
-        arguments: arguments.into(),
-        params: None,
-        server: "t".into(),
-        caller: "".into(),
-        wants_progress: facts.wants_progress,
-    });
+    let _ = gate.admit(
+        START,
+        ToolCall {
+            id: CallId(id),
+            tool: tool.into(),
+            arguments: arguments.into(),
+            server: "t".into(),
+            wants_progress: facts.wants_progress,
+            ..ToolCall::default()
+        },
+    );
     let verdict = Verdict::Allow {
         arguments: hooked.map(Box::from),
     };

@@ -242,15 +242,17 @@ impl World {
             return self.local.query(self.now, call, &request.method, facts);
         }
         let params = CallParams::read(facts.params).expect("good parameters");
-        let passage = self.gate.admit(ToolCall {
-            id: call,
-            tool: params.name.as_ref().into(),
-            arguments: params.arguments.unwrap_or("{}").into(),
-            params: None,
-            server: "everything".into(),
-            caller: "".into(),
-            wants_progress: request.wants_progress,
-        });
+        let passage = self.gate.admit(
+            self.now,
+            ToolCall {
+                id: call,
+                tool: params.name.as_ref().into(),
+                arguments: params.arguments.unwrap_or("{}").into(),
+                server: "everything".into(),
+                wants_progress: request.wants_progress,
+                ..ToolCall::default()
+            },
+        );
         let Passage::Open(gated) = passage else {
             panic!("the gate is open")
         };

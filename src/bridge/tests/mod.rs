@@ -109,15 +109,18 @@ impl Rig {
     }
 
     fn call_as(&mut self, id: CallId, tool: &str, arguments: &str, progress: bool) {
-        let passage = Gate::new(Policy::Open, &Limits::DEFAULT).admit(ToolCall {
-            id,
-            tool: tool.into(),
-            arguments: arguments.into(),
-            params: None,
-            server: "openclaw".into(),
-            caller: "test".into(),
-            wants_progress: progress,
-        });
+        let passage = Gate::new(Policy::Open, &Limits::DEFAULT).admit(
+            self.now,
+            ToolCall {
+                id,
+                tool: tool.into(),
+                arguments: arguments.into(),
+                server: "openclaw".into(),
+                caller: "test".into(),
+                wants_progress: progress,
+                ..ToolCall::default()
+            },
+        );
         let Passage::Open(call) = passage else {
             panic!("an open gate lets everything pass")
         };

@@ -192,10 +192,9 @@ impl Session {
             id: CallId(1),
             tool: tool.into(),
             arguments: arguments.into(),
-            params: None,
-            server: "".into(),
             caller: "drawspan".into(),
             wants_progress: true,
+            ..ToolCall::default()
         };
         let options = Options {
             validate: true,
@@ -203,12 +202,12 @@ impl Session {
             ..Options::default()
         };
         let (now, runtime) = (self.now(), self.runtime);
-        match self.gate.admit(call) {
+        match self.gate.admit(now, call) {
             Passage::Open(call) => {
                 let ticket = self.manager.call(now, runtime, call, options);
                 self.wait(ticket, tool)
             }
-            Passage::Ask(..) | Passage::Refused(..) => {
+            Passage::Ask(..) | Passage::Refused(_) => {
                 Err(Failure::new(Exit::Failed, "the call was refused"))
             }
         }

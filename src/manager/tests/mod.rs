@@ -301,12 +301,11 @@ impl World {
             id: self.calls,
             tool: tool.into(),
             arguments: arguments.into(),
-            params: None,
-            server: "".into(),
             caller: "test".into(),
             wants_progress: false,
+            ..ToolCall::default()
         };
-        let Passage::Open(call) = self.gate.admit(call) else {
+        let Passage::Open(call) = self.gate.admit(self.now(), call) else {
             panic!("the gate is open");
         };
         let ticket = self.manager.call(self.now(), id, call, options);
