@@ -119,6 +119,17 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
+/// What [`Schema::judge`] finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// The value fits.
+    Fits,
+    /// It does not.
+    Differs,
+    /// It was not checked to the end: why.
+    Unknown(String),
+}
+
 /// A compiled schema. Compiling takes up to milliseconds and the result some ten times the text's size: do it
 /// when something is to be checked, and keep it.
 pub struct Schema {
@@ -214,6 +225,32 @@ impl Schema {
             Ok(())
         } else {
             Err(self.explain(&value))
+        }
+    }
+
+    /// Whether a raw JSON value fits, for a decision that must not be wrong: what cannot be checked, or not
+    /// wholly, is neither one.
+    #[must_use]
+    pub fn judge(&self, instance_raw: &str) -> Judgement {
+        let unknown = |why: &dyn fmt::Display| Judgement::Unknown(why.to_string());
+        if let Err(error) = validate(instance_raw.as_bytes(), self.depth_max) {
+            return unknown(&error);
+        }
+        let depth_max = (CALLS_MAX / self.cost.chain.max(1)).max(1);
+        if depth_of(instance_raw.as_bytes()) > depth_max {
+            let text = format!("nested deeper than {depth_max} levels, which this schema allows");
+            return Judgement::Unknown(text);
+        }
+        let value: Value = match serde_json::from_str(instance_raw) {
+            Ok(value) => value,
+            Err(error) => return unknown(&error),
+        };
+        let meter = self.meter(STEPS_MAX);
+        let valid = self.validator.is_valid(Seen::new(&value, &meter));
+        match (meter.lasted(), valid) {
+            (false, _) => Judgement::Unknown("it takes too much work".to_owned()),
+            (true, true) => Judgement::Fits,
+            (true, false) => Judgement::Differs,
         }
     }
 
