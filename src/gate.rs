@@ -5,29 +5,45 @@
 //! A decision may take time (a hook program, a person): then the gate answers [`Passage::Ask`], and the
 //! verdict is a later input. There are no callbacks.
 //!
-//! | state of a call | input                      | next    | output                              |
-//! |-----------------|----------------------------|---------|-------------------------------------|
-//! | –               | admit, policy `Open`       | –       | [`Passage::Open`]                   |
-//! | –               | admit, policy `Hook`       | Hook    | [`Question::Hook`]                  |
-//! | –               | admit, policy `Embedder`   | Person  | [`Question::Person`]                |
-//! | Hook            | verdict allow              | –       | [`Passage::Open`]                   |
-//! | Hook            | verdict hold               | Person  | [`Question::Person`], with deadline |
-//! | Person          | verdict allow              | –       | [`Passage::Open`]                   |
-//! | Hook, Person    | verdict deny, or too late  | –       | [`Passage::Refused`]                |
-//! | Hook, Person    | cancelled                  | –       | nothing                             |
+//! Rules come first, then a person, then the hook: what a rule refuses nobody is asked about, and the hook is
+//! asked about what a person has allowed. "Asked" below is by the policy: nobody (`Open`), the hook program, or
+//! the embedding program.
+//!
+//! | state of a call  | input                                | next     | output                          |
+//! |------------------|--------------------------------------|----------|---------------------------------|
+//! | –                | admit, a rule refuses                | –        | [`Passage::Refused`]            |
+//! | –                | admit, the rules let pass, `Open`    | –        | [`Passage::Open`]               |
+//! | –                | admit, the rules let pass            | Hook, Embedder | [`Question`]              |
+//! | –                | admit, a rule holds                  | Person   | [`Question::Person`], deadline  |
+//! | –                | the same, a person said "always"     | as if the rules let pass | as there        |
+//! | Person           | yes; the hook was not asked yet      | Hook     | [`Question::Hook`]              |
+//! | Person           | yes, otherwise                       | –        | [`Passage::Open`]               |
+//! | Hook, Embedder   | verdict allow                        | –        | [`Passage::Open`]               |
+//! | Hook             | the same, with other arguments       | as the rules say of them | as there; no second hook |
+//! | Hook, Embedder   | verdict hold, nobody said "always"   | Person   | [`Question::Person`], deadline  |
+//! | any              | no, or too late                      | –        | [`Passage::Refused`]            |
+//! | any              | cancelled                            | –        | nothing                         |
+//!
+//! What becomes of a call in state Person is told by [`Gate::poll_hold`], however it ends.
 //!
 //! Source: openclaw-serve §4 (before-tool-call seam), with refusals marked as errors and failures closed;
-//! design (hooks.beforeToolCall). Never: runs a program, reads a clock, looks into arguments.
+//! design (hooks.beforeToolCall). Never: runs a program, reads a clock.
 
 mod decision;
+mod hold;
 mod hook;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use self::decision::{Decider, Decision, Refused};
+pub use self::hold::{Answer, HeldCall, Hold, HoldEnd, HoldEvent};
+use self::hold::{Held, Holds, denied};
 use self::hook::hook_input;
 pub use self::hook::read_hook_output;
+use self::rules::Effect;
+pub use self::rules::{Action, HookScope, RuleError, RuleSpec, Rules, RulesSpec};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::codec::shared_text::SharedText;
@@ -125,15 +141,15 @@ impl GatedCall {
     }
 }
 
-/// Who decides.
+/// Who decides about calls that the rules let pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Nobody: every call passes.
+    /// Nobody: they pass.
     #[default]
     Open,
-    /// A program, asked for each call.
+    /// A program.
     Hook,
-    /// The embedding program, asked for each call.
+    /// The embedding program.
     Embedder,
 }
 
@@ -152,19 +168,6 @@ pub enum Verdict {
     },
     /// A person must decide.
     Hold(Hold),
-}
-
-/// What a person is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// Replacement for the arguments, should the answer be yes.
-    pub arguments: Option<Box<str>>,
-    /// Heading.
-    pub title: String,
-    /// Text below it.
-    pub description: String,
-    /// How long to wait for the answer; `None` means `hold_timeout`.
-    pub timeout: Option<Duration>,
 }
 
 /// Who has to be asked about a call.
@@ -195,127 +198,348 @@ pub enum Passage {
     Refused(Refused),
 }
 
+/// An answer that nothing was done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotHeld;
+
+impl std::fmt::Display for NotHeld {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("unknown or expired approval id")
+    }
+}
+
+impl std::error::Error for NotHeld {}
+
+/// Who is being asked about a waiting call.
+#[derive(Debug)]
+enum Stage {
+    Hook,
+    /// The embedding program, whenever it likes.
+    Embedder,
+    Person(Box<Held>),
+}
+
 #[derive(Debug)]
 struct Waiting {
     call: ToolCall,
-    person: bool,
-    until: Option<(Uptime, Duration)>,
+    stage: Stage,
+    decision: Decision,
 }
 
 /// The gate. One per hub.
 #[derive(Debug)]
 pub struct Gate {
     policy: Policy,
+    rules: Rules,
     hold_timeout: Duration,
     waiting: BTreeMap<CallId, Waiting>,
+    holds: Holds,
 }
 
 impl Gate {
-    /// A gate with one policy. The number of waiting calls is bounded by the requests clients may have open.
+    /// A gate without rules. The number of waiting calls is bounded by the requests clients may have open.
     #[must_use]
-    pub const fn new(policy: Policy, limits: &Limits) -> Self {
+    pub fn new(policy: Policy, limits: &Limits) -> Self {
         Self {
             policy,
+            rules: Rules::default(),
             hold_timeout: limits.hold_timeout,
             waiting: BTreeMap::new(),
+            holds: Holds::new(limits.approvals_always_max),
         }
+    }
+
+    /// The rules that hold from now on. Calls that wait already go on as they began; answers "allow always"
+    /// stay.
+    ///
+    /// # Errors
+    /// When a rule asks the hook and there is none. The rules of before stay in force then.
+    pub fn set_rules(&mut self, rules: Rules) -> Result<(), RuleError> {
+        if let (Policy::Open, Some(rule)) = (&self.policy, rules.first_hook()) {
+            return Err(RuleError {
+                key: format!("rules[{rule}].action"),
+                why: "hook asks the before-tool-call hook, and none is configured".to_owned(),
+            });
+        }
+        self.rules = rules;
+        Ok(())
+    }
+
+    /// Whether calls may come to wait for a person, and ids for that have no tag yet.
+    #[must_use]
+    pub fn wants_tag(&self) -> bool {
+        let may_hold = self.policy != Policy::Open || !self.rules.is_empty();
+        may_hold && self.holds.tag.is_none()
+    }
+
+    /// What makes ids of held calls differ from those of another process.
+    pub fn set_tag(&mut self, tag: String) {
+        self.holds.tag = Some(tag);
     }
 
     /// A call arrives.
-    pub fn admit(&mut self, _now: Now, call: ToolCall) -> Passage {
-        match self.policy {
-            Policy::Open => Passage::Open(GatedCall(call, Decision::default())),
-            Policy::Hook => {
-                let question = Question::Hook {
-                    input: hook_input(&call),
-                };
-                self.wait(call, false, None, question)
+    pub fn admit(&mut self, now: Now, call: ToolCall) -> Passage {
+        let waiting = Waiting {
+            call,
+            stage: Stage::Hook,
+            decision: Decision::default(),
+        };
+        if self.rules.is_empty() && self.policy == Policy::Open {
+            return waiting.open();
+        }
+        self.rule(now, waiting, true)
+    }
+
+    /// Holds a call against the rules, then asks whoever else is to be asked: the hook too, unless it has
+    /// been asked already.
+    fn rule(&mut self, now: Now, mut waiting: Waiting, may_ask: bool) -> Passage {
+        let ruling = self.rules.judge(&waiting.call);
+        waiting.decision.rule = ruling.rule;
+        let by_rules = match ruling.rule {
+            Some(_) => Decider::Rule,
+            None => Decider::Default,
+        };
+        let asks = |hook: bool| may_ask && (hook || self.rules.hook == HookScope::All);
+        match ruling.effect {
+            Effect::Refuse(reason) => {
+                waiting.decision.by = by_rules;
+                Passage::Refused(waiting.refuse(reason))
             }
-            Policy::Embedder => {
-                let question = Question::Person {
-                    title: format!("call of {}", Quoted(&call.tool)),
-                    description: String::new(),
+            Effect::Pass { hook } => {
+                if may_ask {
+                    waiting.decision.by = by_rules;
+                }
+                if asks(hook) {
+                    self.ask(waiting)
+                } else {
+                    waiting.open()
+                }
+            }
+            Effect::Hold { .. } if self.holds.covers(&waiting.call) => {
+                waiting.decision.approval = Some(Decider::Always);
+                waiting.decision.by = Decider::Always;
+                if asks(false) {
+                    self.ask(waiting)
+                } else {
+                    waiting.open()
+                }
+            }
+            Effect::Hold {
+                title,
+                description,
+                timeout,
+            } => {
+                let hold = Hold {
+                    arguments: None,
+                    title: title.unwrap_or_default().to_owned(),
+                    description: description.unwrap_or_default().to_owned(),
+                    timeout,
                 };
-                self.wait(call, true, None, question)
+                let then_hook = asks(false);
+                self.hold(now, waiting, &hold, ruling.rule, then_hook)
             }
         }
     }
 
-    /// The verdict on a waiting call. `None` when no such call waits: it was cancelled or came too late.
+    /// Asks the hook or the embedding program, where there is one.
+    fn ask(&mut self, mut waiting: Waiting) -> Passage {
+        let question = match self.policy {
+            Policy::Open => return waiting.open(),
+            Policy::Hook => {
+                waiting.stage = Stage::Hook;
+                Question::Hook {
+                    input: hook_input(&waiting.call),
+                }
+            }
+            Policy::Embedder => {
+                waiting.stage = Stage::Embedder;
+                Question::Person {
+                    title: format!("call of {}", Quoted(&waiting.call.tool)),
+                    description: String::new(),
+                }
+            }
+        };
+        self.wait(waiting, question)
+    }
+
+    fn hold(
+        &mut self,
+        now: Now,
+        mut waiting: Waiting,
+        hold: &Hold,
+        rule: Option<usize>,
+        then_hook: bool,
+    ) -> Passage {
+        let limit = hold.timeout.unwrap_or(self.hold_timeout);
+        let shown = HeldCall {
+            rule,
+            ..self.holds.show(now, &waiting.call, hold, limit)
+        };
+        let question = Question::Person {
+            title: shown.title.clone(),
+            description: shown.description.clone(),
+        };
+        let opened = HoldEvent::Opened(shown.clone());
+        self.holds.events.push_back(opened);
+        waiting.stage = Stage::Person(Box::new(Held {
+            shown,
+            until: now.after(limit),
+            limit,
+            // The embedding program is asked by the very same question.
+            then_hook: then_hook && self.policy == Policy::Hook,
+        }));
+        self.wait(waiting, question)
+    }
+
+    fn wait(&mut self, waiting: Waiting, question: Question) -> Passage {
+        let id = waiting.call.id;
+        self.waiting.insert(id, waiting);
+        Passage::Ask(id, question)
+    }
+
+    /// The verdict of the hook or the embedding program on a waiting call. `None` when no such call waits: it
+    /// was cancelled or came too late.
+    ///
+    /// The rules are asked again about arguments that were replaced: they hold for what reaches the tool.
     pub fn resolve(&mut self, now: Now, call: CallId, verdict: Verdict) -> Option<Passage> {
-        let mut waiting = self.waiting.remove(&call)?;
-        let mut decision = Decision {
-            by: match self.policy {
-                Policy::Open => Decider::Default,
-                Policy::Hook if waiting.person => Decider::Person("".into()),
-                Policy::Hook => Decider::Hook,
-                Policy::Embedder => Decider::Embedder,
-            },
-            ..Decision::default()
+        let mut waiting = self.take(call, |shown| {
+            let by = "the embedding program".to_owned();
+            let answer = match verdict {
+                Verdict::Allow { .. } => Answer::AllowOnce,
+                Verdict::Deny { .. } => Answer::Deny,
+                Verdict::Hold(_) => return (shown, HoldEnd::Cancelled),
+            };
+            (shown, HoldEnd::Answered(answer, by))
+        })?;
+        let then_hook = waiting.then_hook();
+        waiting.decision.by = match &waiting.stage {
+            Stage::Hook => Decider::Hook,
+            Stage::Embedder => Decider::Embedder,
+            Stage::Person(_) => {
+                waiting.decision.approval = Some(Decider::Embedder);
+                Decider::Embedder
+            }
         };
         Some(match verdict {
-            Verdict::Allow { arguments } => {
-                if let Some(arguments) = arguments {
-                    waiting.call.replace_arguments(arguments);
-                    decision.replaced = true;
+            Verdict::Deny { reason } => Passage::Refused(waiting.refuse(reason)),
+            Verdict::Allow { arguments: None } if then_hook => self.ask(waiting),
+            Verdict::Allow { arguments: None } => waiting.open(),
+            Verdict::Allow {
+                arguments: Some(arguments),
+            } => {
+                waiting.replace(arguments);
+                match waiting.stage {
+                    Stage::Hook => self.rule(now, waiting, false),
+                    // Who gave them allows them.
+                    Stage::Embedder | Stage::Person(_) => match self.refusal(&mut waiting) {
+                        Some(reason) => Passage::Refused(waiting.refuse(reason)),
+                        None if then_hook => self.ask(waiting),
+                        None => waiting.open(),
+                    },
                 }
-                Passage::Open(GatedCall(waiting.call, decision))
             }
-            Verdict::Deny { reason } => Passage::Refused(Refused {
-                call: waiting.call,
-                reason,
-                decision,
-            }),
-            Verdict::Hold(hold) => {
-                if let Some(arguments) = hold.arguments {
-                    waiting.call.replace_arguments(arguments);
+            Verdict::Hold(mut hold) => {
+                if let Some(arguments) = hold.arguments.take() {
+                    waiting.replace(arguments);
+                    if let Some(reason) = self.refusal(&mut waiting) {
+                        return Some(Passage::Refused(waiting.refuse(reason)));
+                    }
                 }
-                let timeout = hold.timeout.unwrap_or(self.hold_timeout);
-                let question = Question::Person {
-                    title: hold.title,
-                    description: hold.description,
-                };
-                self.wait(
-                    waiting.call,
-                    true,
-                    Some((now.after(timeout), timeout)),
-                    question,
-                )
+                if self.holds.covers(&waiting.call) {
+                    waiting.decision.approval = Some(Decider::Always);
+                    return Some(waiting.open());
+                }
+                self.hold(now, waiting, &hold, None, then_hook)
             }
         })
     }
 
+    /// Why the rules refuse a call with the arguments it has now.
+    fn refusal(&self, waiting: &mut Waiting) -> Option<String> {
+        let ruling = self.rules.judge(&waiting.call);
+        let Effect::Refuse(reason) = ruling.effect else {
+            return None;
+        };
+        waiting.decision.by = Decider::Rule;
+        waiting.decision.rule = ruling.rule;
+        Some(reason)
+    }
+
+    /// A person's answer about a held call. `by` says who, for logs and the caller; `reason` goes with a "no".
+    /// The flag says whether "allow always" is kept; when there is no room for it, it counts once.
+    ///
+    /// # Errors
+    /// When no call is held by this id: it was answered, cancelled or came too late.
+    pub fn answer(
+        &mut self,
+        id: &str,
+        answer: Answer,
+        by: &str,
+        reason: Option<&str>,
+    ) -> Result<(Passage, bool), NotHeld> {
+        let call = self.held_by(id).ok_or(NotHeld)?.call;
+        let end = HoldEnd::Answered(answer, by.to_owned());
+        let taken = self.take(call, |shown| (shown, end));
+        let mut waiting = taken.ok_or(NotHeld)?;
+        let person = Decider::Person(by.into());
+        waiting.decision.approval = Some(person.clone());
+        waiting.decision.by = person;
+        let kept = match answer {
+            Answer::Deny => {
+                let reason = denied(by, reason);
+                return Ok((Passage::Refused(waiting.refuse(reason)), true));
+            }
+            Answer::AllowOnce => true,
+            Answer::AllowAlways => self.holds.keep(&waiting.call),
+        };
+        let passage = if waiting.then_hook() {
+            self.ask(waiting)
+        } else {
+            waiting.open()
+        };
+        Ok((passage, kept))
+    }
+
     /// The caller is gone or no longer wants the call.
     pub fn cancel(&mut self, call: CallId) {
-        self.waiting.remove(&call);
+        self.take(call, |shown| (shown, HoldEnd::Cancelled));
     }
 
     /// The next call whose time is up: it is refused. Call until `None`.
     pub fn poll_expired(&mut self, now: Now) -> Option<Passage> {
-        let due = |waiting: &Waiting| waiting.until.is_some_and(|(at, _)| at <= now.up);
-        let (&call, waiting) = self.waiting.iter().find(|(_, waiting)| due(waiting))?;
-        let limit_ms = waiting.until.map_or(0, |(_, limit)| limit.as_millis());
-        let waiting = self.waiting.remove(&call)?;
-        Some(Passage::Refused(Refused {
-            call: waiting.call,
-            reason: format!("tool call refused: nobody approved it within {limit_ms} ms"),
-            decision: Decision {
-                by: Decider::Timeout,
-                ..Decision::default()
-            },
-        }))
+        let due = |waiting: &Waiting| waiting.until().is_some_and(|at| at <= now.up);
+        let (&call, _) = self.waiting.iter().find(|(_, waiting)| due(waiting))?;
+        let mut waiting = self.take(call, |shown| (shown, HoldEnd::Expired))?;
+        let limit_ms = match &waiting.stage {
+            Stage::Person(held) => held.limit.as_millis(),
+            Stage::Hook | Stage::Embedder => return None,
+        };
+        waiting.decision.by = Decider::Timeout;
+        let reason = format!("tool call refused: nobody approved it within {limit_ms} ms");
+        Some(Passage::Refused(waiting.refuse(reason)))
     }
 
     /// When [`Gate::poll_expired`] has something.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Deadline> {
-        let at = self
-            .waiting
-            .values()
-            .filter_map(|waiting| waiting.until)
-            .map(|(at, _)| at)
-            .min()?;
+        let at = self.waiting.values().filter_map(Waiting::until).min()?;
         Some(Deadline::new(at, "held call expires"))
+    }
+
+    /// What became of calls that wait for a person. Drained to `None` after every input.
+    pub fn poll_hold(&mut self) -> Option<HoldEvent> {
+        self.holds.events.pop_front()
+    }
+
+    /// The calls that wait for a person, oldest first.
+    pub fn held(&self) -> impl Iterator<Item = &HeldCall> {
+        self.waiting.values().filter_map(Waiting::shown)
+    }
+
+    /// The call that is held by an id.
+    #[must_use]
+    pub fn held_by(&self, id: &str) -> Option<&HeldCall> {
+        self.held().find(|held| held.id == id)
     }
 
     /// Whether a person is being asked about this call.
@@ -323,26 +547,58 @@ impl Gate {
     pub fn is_held(&self, call: CallId) -> bool {
         self.waiting
             .get(&call)
-            .is_some_and(|waiting| waiting.person)
+            .is_some_and(|waiting| matches!(waiting.stage, Stage::Person(_) | Stage::Embedder))
     }
 
-    fn wait(
+    /// Takes a call out; if it was held, `ended` makes of its id how that ended.
+    fn take(
         &mut self,
-        call: ToolCall,
-        person: bool,
-        until: Option<(Uptime, Duration)>,
-        question: Question,
-    ) -> Passage {
-        let id = call.id;
-        self.waiting.insert(
-            id,
-            Waiting {
-                call,
-                person,
-                until,
-            },
-        );
-        Passage::Ask(id, question)
+        call: CallId,
+        ended: impl FnOnce(String) -> (String, HoldEnd),
+    ) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&call)?;
+        if let Some(shown) = waiting.shown() {
+            let (id, end) = ended(shown.id.clone());
+            self.holds.events.push_back(HoldEvent::Closed { id, end });
+        }
+        Some(waiting)
+    }
+}
+
+impl Waiting {
+    const fn until(&self) -> Option<Uptime> {
+        match &self.stage {
+            Stage::Person(held) => Some(held.until),
+            Stage::Hook | Stage::Embedder => None,
+        }
+    }
+
+    const fn shown(&self) -> Option<&HeldCall> {
+        match &self.stage {
+            Stage::Person(held) => Some(&held.shown),
+            Stage::Hook | Stage::Embedder => None,
+        }
+    }
+
+    fn then_hook(&self) -> bool {
+        matches!(&self.stage, Stage::Person(held) if held.then_hook)
+    }
+
+    fn replace(&mut self, arguments: Box<str>) {
+        self.call.replace_arguments(arguments);
+        self.decision.replaced = true;
+    }
+
+    fn open(self) -> Passage {
+        Passage::Open(GatedCall(self.call, self.decision))
+    }
+
+    fn refuse(self, reason: String) -> Refused {
+        Refused {
+            call: self.call,
+            reason,
+            decision: self.decision,
+        }
     }
 }
 

@@ -283,7 +283,11 @@ limits! {
     hook_timeout, "hook_timeout_ms": Duration = Duration::from_secs(5), "ms";
     /// What the hook may print.
     hook_output_bytes_max, "hook_output_bytes_max": usize = MIB, "bytes";
-    /// How long a call held for approval waits, when the hook gives no time; then it is refused.
+    /// Rules of the gate; one that needs more wants patterns. Each call is held against them in order.
+    gate_rules_max, "gate_rules_max": usize = 1_000, "rules";
+    /// Answers "allow always" that are kept; the one after that counts once, with a warning.
+    approvals_always_max, "approvals_always_max": usize = 1_000, "answers";
+    /// How long a call held for approval waits, when the rule or the hook gives no time; then it is refused.
     hold_timeout, "hold_timeout_ms": Duration = Duration::from_millis(120_000), "ms";
     /// Between closing a child's input and SIGTERM, and again before SIGKILL.
     child_grace_interval, "child_grace_interval_ms": Duration = Duration::from_secs(1), "ms";

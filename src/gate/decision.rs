@@ -47,6 +47,9 @@ pub struct Decision {
     pub by: Decider,
     /// The rule that fitted first, counted from 0 as in the configuration; `None` when none did.
     pub rule: Option<usize>,
+    /// Who allowed a call that was held: [`Decider::Person`], [`Decider::Always`] or [`Decider::Embedder`]; also
+    /// when somebody else, the hook say, had the last word then. A person who said "no" stands here, too.
+    pub approval: Option<Decider>,
     /// Whether the hook or the embedding program gave the call other arguments.
     pub replaced: bool,
 }

@@ -21,6 +21,8 @@ pub(super) fn hook_input(call: &ToolCall) -> String {
     write_string(&mut json, &call.server);
     json.push_str(r#","caller":"#);
     write_string(&mut json, &call.caller);
+    json.push_str(r#","principal":"#);
+    write_string(&mut json, &call.principal);
     json.push_str(&format!(r#","callId":"{}"}}"#, call.id));
     json.push('\n');
     json
