@@ -109,21 +109,34 @@ impl Deadline {
 /// 1970.
 #[must_use]
 pub fn iso(unix_ms: i64) -> String {
-    const DAY_MS: i64 = 86_400_000;
-    let (days, ms) = (unix_ms.div_euclid(DAY_MS), unix_ms.rem_euclid(DAY_MS));
-    // Days are counted from 0000-03-01, so that the day that leap years add is the last of its year, and
-    // eras of 400 years are all alike.
-    let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
-    let (hours, minutes) = (ms / 3_600_000, ms / 60_000 % 60);
-    let (seconds, ms) = (ms / 1_000 % 60, ms % 1_000);
-    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z")
+    Iso(unix_ms).to_string()
+}
+
+/// A stamp that is written as [`iso`] does, without a text of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Iso(pub i64);
+
+impl fmt::Display for Iso {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DAY_MS: i64 = 86_400_000;
+        let (days, ms) = (self.0.div_euclid(DAY_MS), self.0.rem_euclid(DAY_MS));
+        // Days are counted from 0000-03-01, so that the day that leap years add is the last of its year, and
+        // eras of 400 years are all alike.
+        let days = days + 719_468;
+        let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        let year = year + era * 400 + i64::from(month <= 2);
+        let (hours, minutes) = (ms / 3_600_000, ms / 60_000 % 60);
+        let (seconds, ms) = (ms / 1_000 % 60, ms % 1_000);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z"
+        )
+    }
 }
 
 #[cfg(test)]

@@ -59,13 +59,19 @@ pub fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
 /// `bytes` as lower-case hexadecimal digits.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
+    let mut out = Vec::with_capacity(bytes.len() * 2);
+    append_hex(&mut out, bytes);
+    String::from_utf8(out).expect("hexadecimal digits are text")
+}
+
+/// [`hex`] for a buffer of bytes.
+pub fn append_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in bytes {
         for nibble in [byte >> 4, byte & 0x0f] {
-            out.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
+            out.push(DIGITS[usize::from(nibble)]);
         }
     }
-    out
 }
 
 /// Whether `signature` is that of `message` under the Ed25519 key `public`.

@@ -50,6 +50,7 @@
 //! memchr, base64, log, ring and rustix.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod backoff;
 pub mod bridge;
 pub mod clock;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 /// The layer map: which top-level modules a module may name. A leaf may name other leaves.
 const LAYERS: &[(&str, &[&str])] = &[
     ("codec", LEAVES),
+    ("audit", &["codec"]),
     ("protocol", &["codec"]),
     ("gateway", &["codec"]),
     ("link", &["codec", "protocol"]),
@@ -20,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "hub",
         &[
-            "codec", "protocol", "gateway", "link", "gate", "bridge", "local", "manager",
+            "audit", "codec", "protocol", "gateway", "link", "gate", "bridge", "local", "manager",
         ],
     ),
     ("io", &["codec", "gateway", "link"]),
@@ -29,8 +30,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "bridge", "codec", "config", "embedded", "gate", "gateway", "hub", "io", "link",
-            "logging", "manager", "protocol",
+            "audit", "bridge", "codec", "config", "embedded", "gate", "gateway", "hub", "io",
+            "link", "logging", "manager", "protocol",
         ],
     ),
     ("main", &["drawspan"]),
