@@ -16,7 +16,7 @@
 //! | event       | when                                               | beside the call's own members          |
 //! |-------------|----------------------------------------------------|----------------------------------------|
 //! | `start`     | a program begins to write                          | `program`, `pid`                       |
-//! | `decision`  | the gate has let a call pass, or not               | `decision`, `by`, `replaced`           |
+//! | `decision`  | the gate has let a call pass, or not               | `decision`, `by`, `rule`, `replaced`   |
 //! | `call`      | a call that was shown to the gate has ended        | `outcome`, `code`, `durationMs`        |
 //! | `continued` | this file goes on where another one ended          |                                        |
 //! | `torn`      | the bytes before this line were cut off by a crash | `bytes`, `digest` of them              |
@@ -86,7 +86,7 @@ pub enum Outcome {
     /// It was answered with a result that says `isError`.
     IsError,
     /// It was answered with a JSON-RPC error of this code.
-    Error(i32),
+    Error(i64),
     /// The gate did not let it pass; the answer said so.
     Refused,
     /// It got no answer: the client took it back, went away, or everything ended.
@@ -132,22 +132,31 @@ pub fn write_subject(out: &mut Vec<u8>, subject: &Subject<'_>) {
     digest(out, "arguments", subject.arguments.as_bytes());
 }
 
+/// What was decided about a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Decided<'a> {
+    /// Whether it may run.
+    pub allowed: bool,
+    /// Who had the last word.
+    pub by: &'a str,
+    /// The rule that fitted first, counted from 0 as in the configuration.
+    pub rule: Option<usize>,
+    /// The arguments it goes on with, when they are others than those that came; only their digest is written.
+    pub replaced: Option<&'a str>,
+}
+
 /// Appends a line, still without number and digests, that says what was decided about a call: `subject` as
-/// [`write_subject`] wrote it, `by` who decided. `replaced` are the arguments it goes on with, when they are
-/// others.
-pub fn write_decision(
-    out: &mut Vec<u8>,
-    unix_ms: i64,
-    subject: &[u8],
-    (allowed, by): (bool, &str),
-    replaced: Option<&str>,
-) {
+/// [`write_subject`] wrote it.
+pub fn write_decision(out: &mut Vec<u8>, unix_ms: i64, subject: &[u8], decided: Decided<'_>) {
     begin(out, unix_ms, "decision");
     out.extend_from_slice(subject);
-    let decision = if allowed { "allow" } else { "deny" };
+    let decision = if decided.allowed { "allow" } else { "deny" };
     append(out, format_args!(r#","decision":"{decision}","by":"#));
-    text(out, by);
-    if let Some(replaced) = replaced {
+    text(out, decided.by);
+    if let Some(rule) = decided.rule {
+        append(out, format_args!(r#","rule":{rule}"#));
+    }
+    if let Some(replaced) = decided.replaced {
         digest(out, "replaced", replaced.as_bytes());
     }
     out.push(b'\n');
@@ -176,6 +185,29 @@ pub fn write_outcome(
     }
     let ms = duration.as_millis();
     append(out, format_args!(r#","durationMs":{ms}"#));
+    out.push(b'\n');
+}
+
+/// Appends a line, still without number and digests, that is not about a call.
+pub fn write_mark(out: &mut Vec<u8>, unix_ms: i64, mark: Mark<'_>) {
+    match mark {
+        Mark::Start { program, pid } => {
+            begin(out, unix_ms, "start");
+            out.extend_from_slice(br#","program":"#);
+            text(out, program);
+            append(out, format_args!(r#","pid":{pid}"#));
+        }
+        Mark::Continued => begin(out, unix_ms, "continued"),
+        Mark::Torn { fragment } => {
+            begin(out, unix_ms, "torn");
+            append(out, format_args!(r#","bytes":{}"#, fragment.len()));
+            digest(out, "digest", fragment);
+        }
+        Mark::Lost { lines } => {
+            begin(out, unix_ms, "lost");
+            append(out, format_args!(r#","lines":{lines}"#));
+        }
+    }
     out.push(b'\n');
 }
 
@@ -227,7 +259,7 @@ pub struct Tail {
     /// What stands behind its last whole line: the beginning of one that was never finished. Empty in good
     /// order.
     pub fragment: Vec<u8>,
-    /// The last line is whole but for its line feed.
+    /// A line feed has to be written before the next line.
     pub lacks_line_feed: bool,
 }
 
@@ -264,35 +296,36 @@ impl Chain {
     /// # Errors
     /// When what stands there is not the end of an audit log.
     pub fn resume(end: &[u8], whole: bool) -> Result<Tail, TailError> {
-        let (lines, fragment) = match end.iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => end.split_at(at + 1),
-            None => (&[][..], end),
-        };
-        if let Some(chain) = Line::read(fragment).and_then(|line| line.chain()) {
-            return Ok(Tail {
-                chain,
-                fragment: Vec::new(),
-                lacks_line_feed: true,
-            });
-        }
-        let chain = match lines.split_last() {
-            Some((_, lines)) => {
-                let start = lines.iter().rposition(|byte| *byte == b'\n');
-                let last = &lines[start.map_or(0, |at| at + 1)..];
-                Line::read(last).and_then(|line| line.chain())
+        let (mut lines, mut fragment) = split_last_line(end);
+        let lacks_line_feed = !fragment.is_empty();
+        let mut chain = Line::read(fragment).and_then(|line| line.chain());
+        if chain.is_some() {
+            fragment = &[];
+        } else if !lacks_line_feed && !lines.is_empty() {
+            let (before, last) = split_last_line(&lines[..lines.len() - 1]);
+            match Line::read(last) {
+                Some(line) => chain = Some(line.chain().ok_or(TailError::NotOurs)?),
+                // A fragment that has its line feed, but not yet the line that says so.
+                None => (lines, fragment) = (before, last),
             }
-            None if whole => Some(Self::new()),
-            None => None,
-        };
+        }
+        if chain.is_none() {
+            chain = match lines.len() {
+                0 => whole.then(Self::new),
+                _ => {
+                    let (_, last) = split_last_line(&lines[..lines.len() - 1]);
+                    Line::read(last).and_then(|line| line.chain())
+                }
+            };
+        }
         Ok(Tail {
             chain: chain.ok_or(TailError::NotOurs)?,
             fragment: fragment.to_owned(),
-            lacks_line_feed: false,
+            lacks_line_feed,
         })
     }
 
-    /// Appends one line to `out`: `body` as [`write_decision`] or [`write_outcome`] wrote it, without its line
-    /// feed.
+    /// Appends one line to `out`: `body` as [`write_decision`] and the like wrote it, without its line feed.
     pub fn seal(&mut self, out: &mut Vec<u8>, body: &[u8]) {
         let start = out.len();
         self.seq += 1;
@@ -307,35 +340,17 @@ impl Chain {
         out.extend_from_slice(b"\"}\n");
     }
 
-    /// Appends a line that is not about a call.
-    pub fn mark(&mut self, out: &mut Vec<u8>, unix_ms: i64, mark: Mark<'_>) {
-        let mut body = Vec::new();
-        match mark {
-            Mark::Start { program, pid } => {
-                begin(&mut body, unix_ms, "start");
-                body.extend_from_slice(br#","program":"#);
-                text(&mut body, program);
-                append(&mut body, format_args!(r#","pid":{pid}"#));
-            }
-            Mark::Continued => begin(&mut body, unix_ms, "continued"),
-            Mark::Torn { fragment } => {
-                begin(&mut body, unix_ms, "torn");
-                append(&mut body, format_args!(r#","bytes":{}"#, fragment.len()));
-                digest(&mut body, "digest", fragment);
-            }
-            Mark::Lost { lines } => {
-                begin(&mut body, unix_ms, "lost");
-                append(&mut body, format_args!(r#","lines":{lines}"#));
-            }
-        }
-        self.seal(out, &body);
-    }
-
     /// The number of the last line; 0 before the first.
     #[must_use]
     pub const fn seq(&self) -> u64 {
         self.seq
     }
+}
+
+/// All whole lines, and what stands behind the last line feed.
+fn split_last_line(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let feed = bytes.iter().rposition(|byte| *byte == b'\n');
+    bytes.split_at(feed.map_or(0, |at| at + 1))
 }
 
 /// What the chain needs to know of a line.

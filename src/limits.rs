@@ -279,6 +279,8 @@ limits! {
     /// What a tool may leave with its client from one round to the next.
     request_state_bytes_max, "request_state_bytes_max": usize = 64 * KIB, "bytes";
 
+    /// Lines of the audit log that wait because its file cannot be written; further ones are counted and lost.
+    audit_queue_bytes_max, "audit_queue_bytes_max": usize = 4 * MIB, "bytes";
     /// The before-tool-call hook, when its configuration gives no time. A late hook refuses.
     hook_timeout, "hook_timeout_ms": Duration = Duration::from_secs(5), "ms";
     /// What the hook may print.

@@ -138,6 +138,11 @@ const EDGES: &[(&str, &str, &str)] = &[
     ("requests_open_max", DOOR, "fn requests_open_max("),
     ("calls_open_max", DOOR, "fn calls_open_max("),
     (
+        "audit_queue_bytes_max",
+        "src/hub/audit.rs",
+        "fn audit_queue_bytes_max(",
+    ),
+    (
         "subscriptions_open_max",
         PEER,
         "fn requests_open_max_and_subscriptions_open_max(",

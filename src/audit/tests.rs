@@ -1,5 +1,12 @@
 use super::*;
 
+const ALLOWED: Decided<'_> = Decided {
+    allowed: true,
+    by: "default",
+    rule: None,
+    replaced: None,
+};
+
 const SUBJECT: Subject<'_> = Subject {
     call: CallId(17),
     caller: "tester",
@@ -23,7 +30,7 @@ fn log(calls: u64) -> (Chain, Vec<String>) {
             },
         );
         let mut bodies = Vec::new();
-        write_decision(&mut bodies, 0, &subject, (true, "open"), None);
+        write_decision(&mut bodies, 0, &subject, ALLOWED);
         let duration = Duration::from_millis(12);
         write_outcome(&mut bodies, 12, &subject, Outcome::Ok, duration);
         for body in bodies.split_inclusive(|byte| *byte == b'\n') {
@@ -39,8 +46,9 @@ fn lines(bytes: &[u8]) -> Vec<String> {
 }
 
 fn mark(chain: &mut Chain, mark: Mark<'_>) -> String {
-    let mut out = Vec::new();
-    chain.mark(&mut out, 0, mark);
+    let (mut body, mut out) = (Vec::new(), Vec::new());
+    write_mark(&mut body, 0, mark);
+    chain.seal(&mut out, body.strip_suffix(b"\n").expect("ended"));
     lines(&out).remove(0)
 }
 
@@ -68,7 +76,13 @@ fn lines_say_what_they_are_to_say() {
     let mut subject = Vec::new();
     write_subject(&mut subject, &SUBJECT);
     let mut out = Vec::new();
-    write_decision(&mut out, 0, &subject, (false, "rule 3"), None);
+    let denied = Decided {
+        allowed: false,
+        by: "rule",
+        rule: Some(3),
+        ..ALLOWED
+    };
+    write_decision(&mut out, 0, &subject, denied);
     let refused = Outcome::Refused;
     write_outcome(
         &mut out,
@@ -92,7 +106,7 @@ fn lines_say_what_they_are_to_say() {
     );
     let wanted = [
         format!(
-            r#","time":"1970-01-01T00:00:00.000Z","event":"decision",{common},"decision":"deny","by":"rule 3""#
+            r#","time":"1970-01-01T00:00:00.000Z","event":"decision",{common},"decision":"deny","by":"rule","rule":3"#
         ),
         format!(
             r#","time":"2026-11-30T12:59:45.007Z","event":"call",{common},"outcome":"refused","durationMs":0"#
@@ -104,7 +118,12 @@ fn lines_say_what_they_are_to_say() {
     ];
     assert_eq!(lines(&out), wanted);
     let mut out = Vec::new();
-    write_decision(&mut out, 0, &subject, (true, "hook"), Some("{}"));
+    let replaced = Decided {
+        by: "hook",
+        replaced: Some("{}"),
+        ..ALLOWED
+    };
+    write_decision(&mut out, 0, &subject, replaced);
     let replaced = crate::crypto::hex(&sha256(b"{}"));
     let end = format!(r#","decision":"allow","by":"hook","replaced":"{replaced}""#);
     assert!(lines(&out)[0].ends_with(&end));
@@ -135,7 +154,13 @@ fn the_longest_line_fits() {
     let mut head = Vec::new();
     write_subject(&mut head, &subject);
     let mut body = Vec::new();
-    write_decision(&mut body, i64::MAX, &head, (false, &long), Some(&long));
+    let decided = Decided {
+        allowed: false,
+        by: &long,
+        rule: Some(usize::MAX),
+        replaced: Some(&long),
+    };
+    write_decision(&mut body, i64::MAX, &head, decided);
     body.pop();
     let mut out = Vec::new();
     Chain {
@@ -344,19 +369,28 @@ fn a_chain_is_found_again_at_the_end_of_a_file() {
     for cut in before..whole.len() {
         let tail = Chain::resume(&whole.as_bytes()[..cut], true).expect("ours");
         if cut == whole.len() - 1 {
-            assert!(tail.lacks_line_feed && tail.chain == chain);
+            assert!(tail.lacks_line_feed && tail.chain == chain && tail.fragment.is_empty());
             continue;
         }
         assert_eq!(tail.chain, third.chain().expect("sound"), "{cut}");
         assert_eq!(tail.fragment, whole.as_bytes()[before..cut]);
+        assert_eq!(tail.lacks_line_feed, cut > before);
     }
+    // The writer was stopped once more, before it could say what the first half line is.
+    let feed = format!("{}{{\"seq\":\n", &whole[..before]);
+    let tail = Chain::resume(feed.as_bytes(), true).expect("ours");
+    assert_eq!(tail.chain, third.chain().expect("sound"));
+    assert_eq!(
+        (&*tail.fragment, tail.lacks_line_feed),
+        (&b"{\"seq\":"[..], false)
+    );
 }
 
 #[test]
 fn other_files_are_not_continued() {
     let (_, lines) = log(1);
     let changed = lines[1].replace("tester", "nobody");
-    for end in ["hello\n", "{}\n", "\n", &format!("{changed}\n")] {
+    for end in ["hello\nhello\n", "{}\n\n", "\n\n", &format!("{changed}\n")] {
         let read = Chain::resume(end.as_bytes(), true);
         assert_eq!(read, Err(TailError::NotOurs), "{end}");
     }

@@ -150,8 +150,10 @@ impl Hub {
                     .as_ref()
                     .is_none_or(|side| side.manager.is_gone());
             if quiet || too_late {
+                let outcome = outcome.clone();
                 self.finished = true;
-                self.events.push_back(HubEvent::Finished(outcome.clone()));
+                self.end_audit(now);
+                self.events.push_back(HubEvent::Finished(outcome));
                 moved = true;
             }
         }

@@ -71,8 +71,9 @@ impl Ledger {
         }
     }
 
-    /// The call has its answer, or nobody wants one: takes it off the table.
-    pub fn close(&mut self, call: CallId) -> Option<Entry> {
+    /// The call has its answer, or nobody wants one: takes it off the table. Only where both are told to the
+    /// audit log: `Hub::conclude` and `Hub::drop_call`.
+    pub(super) fn close(&mut self, call: CallId) -> Option<Entry> {
         self.calls.remove(&call)
     }
 

@@ -372,7 +372,7 @@ impl Hub {
             local.facts.remove(&call);
             local.asked.retain(|_, (of, _)| *of != call);
         }
-        let Some(entry) = self.ledger.close(call) else {
+        let Some(entry) = self.ledger.entry(call) else {
             return;
         };
         let answer = match answer {
@@ -383,6 +383,6 @@ impl Hub {
             LocalAnswer::Typed(kind, result) => Answer::Typed(kind, result),
             LocalAnswer::Error(error) => Answer::Error(error),
         };
-        self.respond(now, entry.peer, entry.key, answer);
+        self.conclude(now, call, answer);
     }
 }

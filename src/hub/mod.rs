@@ -12,6 +12,7 @@
 //! An embedding program drives the hub like any [`Driven`] machine and drains [`Hub::poll_event`] beside
 //! it; questions it gets there are answered by [`Hub::resolve_gate`].
 
+mod audit;
 mod doors;
 mod ending;
 pub mod gateway_call;
@@ -30,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::audit::Trail;
 use self::doors::LineClient;
 use self::gateway_side::GatewaySide;
 use self::gateway_wire::GatewayWire;
@@ -267,6 +269,8 @@ pub struct Hub {
     gate: Gate,
     hooks: BTreeMap<CallId, CommandRun>,
     ledger: Ledger,
+    /// What the audit log is told, when one is kept.
+    trail: Option<Trail>,
     io: VecDeque<IoRequest>,
     events: VecDeque<HubEvent>,
     ending: Option<(Outcome, Uptime)>,
@@ -344,6 +348,7 @@ impl Hub {
             gate: Gate::new(policy, &limits),
             hooks: BTreeMap::new(),
             ledger: Ledger::default(),
+            trail: None,
             io: VecDeque::new(),
             events: VecDeque::new(),
             ending: None,

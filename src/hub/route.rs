@@ -6,7 +6,7 @@ use super::{Hub, HubEvent, LIMITS_METHOD, Owner};
 use crate::bridge::{Bridge, BridgeOutput};
 use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
-use crate::gate::{Passage, Question, ToolCall};
+use crate::gate::{GatedCall, Passage, Question, ToolCall};
 use crate::ids::{CallId, PeerId};
 use crate::link::command::CommandRun;
 use crate::protocol::error::{ErrorCode, RpcError};
@@ -138,6 +138,9 @@ impl Hub {
         if let (false, Some(local)) = (ours, &mut self.local) {
             local.remember(call.id, facts);
         }
+        if let Some(trail) = &mut self.trail {
+            trail.begin(now, &call);
+        }
         let passage = self.gate.admit(now, call);
         self.route_passage(now, passage);
     }
@@ -157,21 +160,8 @@ impl Hub {
 
     pub(super) fn route_passage(&mut self, now: Now, passage: Passage) {
         match passage {
-            Passage::Open(gated) => {
-                let bridged = self.is_bridged(gated.tool());
-                if let (false, Some(local)) = (bridged, &mut self.local) {
-                    self.ledger.moved(gated.id(), Place::Local);
-                    return local.call(now, &gated);
-                }
-                if !bridged && self.upstream.is_some() {
-                    return self.call_upstream(now, gated);
-                }
-                self.ledger.moved(gated.id(), Place::Bridge);
-                self.bridge.call(now, gated, &mut *self.entropy);
-            }
-            Passage::Refused(refused) => {
-                self.answer(now, refused.call.id, &ToolResult::error(&refused.reason));
-            }
+            Passage::Open(gated) => self.permit(now, gated),
+            Passage::Refused(refused) => self.refuse(now, &refused),
             Passage::Ask(call, Question::Person { title, description }) => {
                 self.events.push_back(HubEvent::GateAsked {
                     call,
@@ -193,15 +183,22 @@ impl Hub {
         }
     }
 
-    fn is_bridged(&self, tool: &str) -> bool {
-        self.gateway.is_some() && Bridge::owns(tool)
+    /// Runs a call that has passed.
+    pub(super) fn run(&mut self, now: Now, gated: GatedCall) {
+        let bridged = self.is_bridged(gated.tool());
+        if let (false, Some(local)) = (bridged, &mut self.local) {
+            self.ledger.moved(gated.id(), Place::Local);
+            return local.call(now, &gated);
+        }
+        if !bridged && self.upstream.is_some() {
+            return self.call_upstream(now, gated);
+        }
+        self.ledger.moved(gated.id(), Place::Bridge);
+        self.bridge.call(now, gated, &mut *self.entropy);
     }
 
-    /// Nobody wants the answer of a call any more.
-    pub(super) fn drop_call(&mut self, now: Now, call: CallId) {
-        if let Some(entry) = self.ledger.close(call) {
-            self.stop_work(now, call, entry.place);
-        }
+    fn is_bridged(&self, tool: &str) -> bool {
+        self.gateway.is_some() && Bridge::owns(tool)
     }
 
     pub(super) fn stop_work(&mut self, now: Now, call: CallId, place: Place) {
@@ -259,9 +256,7 @@ impl Hub {
     }
 
     pub(super) fn answer(&mut self, now: Now, call: CallId, result: &ToolResult) {
-        if let Some(entry) = self.ledger.close(call) {
-            self.respond(now, entry.peer, entry.key, Answer::Result(result.as_json()));
-        }
+        self.conclude(now, call, Answer::Result(result.as_json()));
     }
 }
 

@@ -65,6 +65,10 @@ impl Hub {
             now("sse_replay_bytes_max", http.replay_bytes),
             now("sse_replay_total_bytes_max", http.replay_total_bytes),
         ];
+        if let Some(trail) = &self.trail {
+            let (unwritten, peak) = trail.unwritten();
+            all.push(with_peak("audit_queue_bytes_max", unwritten, peak));
+        }
         if let Some(local) = &self.local {
             let (tasks, bytes) = local.desk.tasks_kept();
             all.push(now("tasks_max", tasks));

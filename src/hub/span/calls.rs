@@ -12,7 +12,7 @@ use crate::manager::error::{FailureKind, UpstreamError};
 use crate::manager::server_config::ServerKey;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::ToolResult;
-use crate::protocol::server::{Answer, RequestKey, ServerRequest};
+use crate::protocol::server::{Answer, ServerRequest};
 
 impl UpstreamSide {
     /// Nobody wants the answer of a call any more.
@@ -123,15 +123,15 @@ impl Hub {
             return;
         };
         side.calls.remove(&call);
-        let Some(entry) = self.ledger.close(call) else {
+        let Some(entry) = self.ledger.entry(call) else {
             return;
         };
         match outcome {
             Ok(result) if entry.place == Place::UpstreamRead => {
-                self.respond(now, entry.peer, entry.key, Answer::List(&result));
+                self.conclude(now, call, Answer::List(&result));
             }
-            Ok(result) => self.respond(now, entry.peer, entry.key, Answer::Result(&result)),
-            Err(error) => self.respond_failure(now, entry.peer, entry.key, &error),
+            Ok(result) => self.conclude(now, call, Answer::Result(&result)),
+            Err(error) => self.conclude_failure(now, call, &error),
         }
     }
 
@@ -147,7 +147,7 @@ impl Hub {
 
     /// What a server answered with an error is passed on as one; everything else is a result that says what
     /// happened, so that a model can act on it.
-    fn respond_failure(&mut self, now: Now, peer: PeerId, key: RequestKey, error: &UpstreamError) {
+    fn conclude_failure(&mut self, now: Now, call: CallId, error: &UpstreamError) {
         let refusal = match (&error.facts.rpc, error.kind) {
             // These speak of the hop between the server and us, which is not the client's.
             (Some(remote), FailureKind::Remote) if is_of_the_hop(remote.code) => Some(RpcError {
@@ -157,7 +157,7 @@ impl Hub {
             }),
             (Some(remote), FailureKind::Remote) => {
                 if let Some(raw) = &remote.raw {
-                    return self.respond(now, peer, key, Answer::Passed(raw));
+                    return self.conclude(now, call, Answer::Passed(raw));
                 }
                 Some(RpcError {
                     code: ErrorCode::Upstream(i32::try_from(remote.code).unwrap_or(-32_603)),
@@ -173,10 +173,10 @@ impl Hub {
             _ => None,
         };
         if let Some(refusal) = refusal {
-            return self.respond(now, peer, key, Answer::Error(&refusal));
+            return self.conclude(now, call, Answer::Error(&refusal));
         }
         let result = ToolResult::error(&error.message);
-        self.respond(now, peer, key, Answer::Result(result.as_json()));
+        self.conclude(now, call, Answer::Result(result.as_json()));
     }
 }
 
