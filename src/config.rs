@@ -7,6 +7,7 @@
 //! [`entry`](crate::manager::entry). The files of other programs are read on request only:
 //! [`import`](mod@import).
 
+mod audit;
 mod codex;
 mod document;
 pub mod import;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use self::audit::AuditConfig;
 use self::document::Document;
 pub use self::servers::ServerMap;
 use crate::gateway::endpoint::{ConfigSecret, ConfiguredSecrets, GatewayConfig, expand_home};
@@ -34,6 +36,8 @@ pub struct Config {
     pub gateway: GatewayConfig,
     /// `hooks.beforeToolCall`: who is asked before a tool runs.
     pub before_tool_call: Option<HookConfig>,
+    /// `audit`: where calls are recorded.
+    pub audit: AuditConfig,
     /// `limits`: by printed name, times in milliseconds.
     pub limits: BTreeMap<String, u64>,
     /// `mcpServers`, `servers` or `mcp.servers`: upstream servers.
@@ -121,9 +125,20 @@ impl Config {
         Ok(Self {
             gateway: read_gateway(&root.section("gateway")?)?,
             before_tool_call: read_hook(&root.section("hooks")?.section("beforeToolCall")?)?,
+            audit: AuditConfig::read(&root.section("audit")?)?,
             limits: read_limits(&root.section("limits")?)?,
             servers: ServerMap::of(&document),
         })
+    }
+
+    /// A path in the file: `~` is home, and what does not begin at the root begins where the file is.
+    #[must_use]
+    pub fn path_beside(&self, path: &str, home: Option<&str>) -> PathBuf {
+        let path = expand_home(path, home);
+        match self.servers.path.as_deref().and_then(Path::parent) {
+            Some(directory) => directory.join(path),
+            None => path,
+        }
     }
 
     /// Puts the configured limits in force.

@@ -10,6 +10,8 @@
     reason = "a test that cannot go on fails with the line that could not"
 )]
 
+#[path = "cli/audit.rs"]
+mod audit;
 #[path = "cli/client/mod.rs"]
 mod client;
 #[path = "cli/embedded.rs"]

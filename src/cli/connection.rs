@@ -1,10 +1,10 @@
 //! From flags, environment and files to a Gateway we can connect to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{CredentialArgs, Exit, Failure, say};
 use crate::clock::Now;
-use crate::config::{self, Config};
+use crate::config::{self, AuditConfig, Config};
 use crate::diagnostic::{Diagnostic, Level};
 use crate::entropy::Entropy;
 use crate::gateway::endpoint::{
@@ -24,13 +24,21 @@ use crate::secret::Secret;
 pub(super) struct Settings {
     pub(super) limits: Limits,
     pub(super) hook: Option<HookConfig>,
+    pub(super) audit: AuditConfig,
+    /// `audit.file`, from here.
+    pub(super) audit_file: Option<PathBuf>,
 }
 
 /// Reads the drawspan configuration: the file named, else the first there is in the current directory.
 pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
     let mut limits = Limits::default();
     let Some(path) = config::find_config(file) else {
-        return Ok(Settings { limits, hook: None });
+        return Ok(Settings {
+            limits,
+            hook: None,
+            audit: AuditConfig::default(),
+            audit_file: None,
+        });
     };
     let unusable = |error: config::ConfigError| {
         Failure::new(
@@ -40,6 +48,9 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
     };
     let config = Config::read(&path).map_err(unusable)?;
     config.apply_limits(&mut limits).map_err(unusable)?;
+    let home = config::environment().remove("HOME");
+    let beside = |file: &String| config.path_beside(file, home.as_deref());
+    let audit_file = config.audit.file.as_ref().map(beside);
     let hook = config.before_tool_call.and_then(|hook| {
         let mut command = hook.command.into_iter();
         let program = command.next()?;
@@ -54,7 +65,12 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
             timeout: hook.timeout,
         })
     });
-    Ok(Settings { limits, hook })
+    Ok(Settings {
+        limits,
+        hook,
+        audit: config.audit,
+        audit_file,
+    })
 }
 
 /// What a hook inherits: enough to find programs and files, and no credentials of ours.

@@ -3,6 +3,8 @@
 //! stdout carries results or the protocol and nothing else; everything else is on stderr, one line each.
 //! Exit codes are an enum, [`Exit`], and part of the contract with scripts.
 
+mod audit_command;
+mod audit_log;
 mod client;
 mod connection;
 mod demo_command;
@@ -159,6 +161,8 @@ enum Command {
     Status(client::StatusArgs),
     /// Check the configured servers for mistakes
     Doctor(client::DoctorArgs),
+    /// Check the log that `serve --audit FILE` has written
+    Audit(audit_command::AuditArgs),
     /// Print every limit, its value and its reason; of a running server also how much of it is in use
     Limits {
         /// Print one JSON document
@@ -219,6 +223,13 @@ struct ServeArgs {
     /// Where the embedded Gateway keeps its conversations
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
+    /// Record every decision about a tool call, and every call, as a line of this file; see `drawspan audit`.
+    /// SIGHUP opens it anew
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
+    /// Refuse tool calls while the audit log cannot be written
+    #[arg(long)]
+    audit_required: bool,
     /// Say more on stderr
     #[arg(short, long)]
     verbose: bool,
@@ -370,6 +381,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Probe(args) => client::probe(args),
         Command::Status(args) => client::status(&args),
         Command::Doctor(args) => client::doctor(&args),
+        Command::Audit(args) => match args.command {
+            audit_command::AuditCommand::Verify(args) => audit_command::verify(&args),
+        },
         Command::Demo => demo_command::run(),
         Command::Limits {
             json,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::audit_log::AuditLog;
 use super::connection::{Connection, connection, credentials, report, settings};
 use super::embedded::{self, Embedded};
 use super::listen::{Door, doors, http_config};
@@ -27,7 +28,13 @@ use crate::link::websocket::ConnectSpec;
 pub(super) fn run(args: ServeArgs) -> CommandResult {
     let doors = doors(&args.listen)?;
     let http = http_config(&args, &doors)?;
-    let settings = settings(args.target.config.as_deref())?;
+    let mut settings = settings(args.target.config.as_deref())?;
+    settings.audit.required |= args.audit_required;
+    let audit_file = args.audit.clone().or(settings.audit_file);
+    if settings.audit.required && audit_file.is_none() {
+        let message = "an audit log is required and there is none: give --audit FILE, or audit.file in the configuration";
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let mut events = start(EventLoop::new(&settings.limits))?;
     super::guard::set_up(&mut events);
     if let Some(shortage) = events.descriptor_shortage(&settings.limits) {
@@ -74,6 +81,8 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         prefix: args.prefix.0,
     });
     let limit = settings.limits.finish_timeout;
+    let audit = settings.audit;
+    let log = audit_file.map(|path| AuditLog::open(path, &audit, &settings.limits, now));
     let config = HubConfig {
         limits: settings.limits,
         identity,
@@ -87,6 +96,7 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         tap: false,
     };
     let mut hub = Hub::new(config, Box::new(entropy), now);
+    let mut log = log.inspect(|_| hub.keep_audit(audit.required));
     let chosen = open_doors(&mut hub, doors, now);
     match &mut embedded {
         Some(embedded) => {
@@ -108,6 +118,12 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         }
         while let Some(signal) = events.take_signal() {
             let now = events.now();
+            if let (HostSignal::Hangup, Some(log)) = (signal, &mut log) {
+                log.reopen(now);
+                if file.is_none() {
+                    continue;
+                }
+            }
             match (signal, &file) {
                 (HostSignal::Hangup | HostSignal::FileChanged, Some(file)) => {
                     reload(&mut hub, file, now);
@@ -117,6 +133,9 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
                     hub.shutdown(now);
                 }
             }
+        }
+        if let Some(log) = &mut log {
+            log.carry(&mut hub, events.now());
         }
         match attend(&mut hub, files.as_ref(), args.verbose) {
             Ok(None) => {}
@@ -128,6 +147,9 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         Some(embedded) => linger(&mut events, &mut [&mut embedded.gateway, &mut hub], limit),
         None => linger(&mut events, &mut [&mut hub], limit),
     };
+    if let Some(log) = log {
+        log.end(&mut hub, events.now());
+    }
     ended.and_then(|exit| lingered.map(|()| exit))
 }
 

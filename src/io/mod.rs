@@ -14,6 +14,7 @@
 //! the next turn, which does not sleep. A steady exchange costs one wait, one read and one write
 //! and allocates nothing.
 
+pub mod append_file;
 mod child;
 mod connect;
 mod descriptor;
