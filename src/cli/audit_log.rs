@@ -98,7 +98,7 @@ impl AuditLog {
                 let why = format!("more than {limit} bytes wait, limit audit_queue_bytes_max");
                 written = written.and(Err(why));
             }
-            let outcome = written.as_ref().map(|()| ()).map_err(String::as_str);
+            let outcome = written.as_ref().map_err(String::as_str).copied();
             hub.audit_written(now, outcome, self.waiting.len());
             if written.is_err() {
                 // Calls that were held have one more line now. It waits for the next turn.

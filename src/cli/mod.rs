@@ -142,7 +142,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve an OpenClaw Gateway or MCP servers to MCP clients: on stdin and stdout, HTTP or a Unix socket
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Run the embedded Gateway on its own, or talk to a Gateway
     Gateway(GatewayArgs),
     /// Show everything at work in one process: embedded Gateway, bridge and client
@@ -372,7 +372,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Err(error) => return misread(&error, &args),
     };
     let outcome = match cli.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Gateway(args) => gateway_command::run(args),
         Command::List(args) => client::list(args),
         Command::Call(args) => client::call(args),
