@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::codec::json_text::write_string;
 use crate::codec::scan::Text;
 use crate::ids::{CallId, PeerId};
+use crate::local::coerce::coerce;
 use crate::local::feature::{Feature, declares};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{LogLevel, ToolResult, member};
@@ -224,6 +225,16 @@ impl LocalReply {
     #[must_use]
     pub fn structured(text: &str, structured: &str) -> Self {
         ToolResult::structured(text, structured).into()
+    }
+
+    /// A tool's result, made of whatever a tool gives: JSON of any kind, or no JSON at all. An array of objects
+    /// is its content, an object with `content` keeps `isError`, `structuredContent` and `_meta`, and everything
+    /// else becomes text, numbers with the digits they have. Plugin commands are answered so.
+    ///
+    /// Source: openclaw-serve §4 (result coercion).
+    #[must_use]
+    pub fn coerced(given: &[u8]) -> Self {
+        Self::Result(coerce(given))
     }
 
     /// Bad arguments of a prompt or a resource, as a JSON-RPC error.

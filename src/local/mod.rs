@@ -26,6 +26,7 @@
 //! Never: checks arguments against a schema, remembers a stateless client between two rounds.
 
 mod call;
+mod coerce;
 mod content;
 mod feature;
 mod in_place;

@@ -273,6 +273,35 @@ impl Tool {
         self
     }
 
+    /// Has a closure answer every call with anything, from the raw object of arguments, within the turn in which
+    /// the call comes. What it gives is [coerced](LocalReply::coerced): JSON of any kind, or plain text. An error
+    /// is a result that says so.
+    ///
+    /// ```
+    /// use drawspan::local::{Registry, RegistryError, Tool};
+    /// use drawspan::protocol::message::member;
+    ///
+    /// # fn main() -> Result<(), RegistryError> {
+    /// let count = Tool::new("count", "counts what it was given", r#"{"type":"object"}"#)
+    ///     .answered_with(|arguments| match member(arguments, "text") {
+    ///         Some(text) => Ok(format!(r#"{{"bytes":{}}}"#, text.len() - 2)),
+    ///         None => Err("text is missing".to_owned()),
+    ///     });
+    /// let mut registry = Registry::new();
+    /// registry.add_tool(count)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn answered_with(
+        self,
+        mut answer: impl FnMut(&str) -> Result<String, String> + 'static,
+    ) -> Self {
+        self.answered_by(move |request| match answer(request.kind.arguments()) {
+            Ok(given) => LocalReply::coerced(given.as_bytes()),
+            Err(why) => LocalReply::failed(&format!("Tool error: {why}")),
+        })
+    }
+
     /// Whether a call may go on as a task.
     pub const fn tasks(mut self, tasks: TaskSupport) -> Self {
         self.kind.tasks = tasks;

@@ -718,3 +718,31 @@ fn a_task_is_listened_to_by_its_principal_only() {
         .expect_err("no capability");
     assert_eq!(error.code, ErrorCode::MissingClientCapability);
 }
+
+#[test]
+fn what_a_closure_gives_is_made_a_result() {
+    let mut registry = Registry::new();
+    let tool = Tool::new("count", "c", NOTHING).answered_with(|arguments| match arguments {
+        "{}" => Err("nothing to count".to_owned()),
+        arguments => Ok(format!(r#"{{"n": {}}}"#, arguments.len())),
+    });
+    registry.add_tool(tool).expect("a good tool");
+    let mut desk = Local::new(registry, [1; 32], &Limits::DEFAULT);
+    for (arguments, expected) in [
+        (
+            r#"{"a":1}"#,
+            r#"{"content":[{"type":"text","text":"{\"n\":7}"}]}"#,
+        ),
+        (
+            "{}",
+            r#"{"content":[{"type":"text","text":"Tool error: nothing to count"}],"isError":true}"#,
+        ),
+    ] {
+        let params = format!(r#"{{"name":"count","arguments":{arguments}}}"#);
+        call(&mut desk, 1, "count", facts(LEGACY, Some(&params)));
+        let LocalAnswer::Result(result) = answer(&mut desk) else {
+            panic!("no result")
+        };
+        assert_eq!(result, expected);
+    }
+}
