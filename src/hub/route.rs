@@ -8,7 +8,7 @@ use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
 use crate::gate::{GatedCall, Passage, Question, ToolCall};
 use crate::ids::{CallId, PeerId};
-use crate::link::command::CommandRun;
+use crate::link::command::{Bounds, CommandRun};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{CallParams, ToolResult};
 use crate::protocol::server::{Answer, RequestKey, ServerEvent, ServerPeer, ServerRequest};
@@ -171,14 +171,16 @@ impl Hub {
             }
             Passage::Ask(call, Question::Hook { input }) => {
                 let Some(hook) = &self.hook else { return };
-                let timeout = hook.timeout.unwrap_or(self.limits.hook_timeout);
+                let usual = (self.limits.hook_timeout, "hook_timeout_ms");
+                let bounds = Bounds {
+                    timeout: hook.timeout.map_or(usual, |time| (time, "timeoutMs")),
+                    output_bytes_max: (self.limits.hook_output_bytes_max, "hook_output_bytes_max"),
+                };
                 let command = hook.command.clone();
                 let wire = self.mint_wire();
                 self.wires.insert(wire, Owner::Hook(call));
-                self.hooks.insert(
-                    call,
-                    CommandRun::new(wire, command, &input, timeout, &self.limits, now),
-                );
+                self.hooks
+                    .insert(call, CommandRun::new(wire, command, &input, bounds, now));
             }
         }
     }

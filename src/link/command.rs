@@ -8,22 +8,32 @@
 //! | Draining | end of output or deadline | Done     | the output; the group is killed if it held on |
 //! | any      | deadline, limit, fault    | Done     | the reason; the group is killed           |
 //!
-//! Used by the before-tool-call hook. A program that exits with anything but 0 has failed, whatever it printed.
+//! Used by the before-tool-call hook and by commands that are tools. A program that exits with anything but 0
+//! has failed, whatever it printed. Closing the wire ends all that it has started, see [`IoRequest::Close`].
 
 use std::time::Duration;
 
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
 use crate::ids::WireId;
-use crate::limits::Limits;
+use crate::link::stderr_tail::StderrTail;
 use crate::link::{ChildSpec, ExitReport, IoEvent, IoRequest, OpenSpec, Signal};
-use crate::secret::Quoted;
+use crate::secret::{Quoted, mask_text};
 
 /// How long output may still arrive after the program itself has exited: a grandchild may hold the pipe.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// Bytes of stderr that a failure shows.
-const STDERR_SHOWN: usize = 128;
+/// Bytes of the end of stderr that a failure shows.
+const STDERR_SHOWN: usize = 512;
+
+/// What one run may take. Each limit comes with its name, for the one whose program goes beyond it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// From the start to the end of the output.
+    pub timeout: (Duration, &'static str),
+    /// What it may print on stdout. Unit: bytes.
+    pub output_bytes_max: (usize, &'static str),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -41,9 +51,9 @@ pub struct CommandRun {
     ended_output: bool,
     out: OutBuf,
     printed: Vec<u8>,
-    printed_max: usize,
-    stderr: Vec<u8>,
-    deadline: (Uptime, Duration),
+    stderr: StderrTail,
+    bounds: Bounds,
+    deadline: Uptime,
     drain_until: Option<Uptime>,
     io: std::collections::VecDeque<IoRequest>,
     outcome: Option<Result<Vec<u8>, String>>,
@@ -52,17 +62,11 @@ pub struct CommandRun {
 impl CommandRun {
     /// Starts `spec`, gives it `input` and closes its stdin.
     #[must_use]
-    pub fn new(
-        wire: WireId,
-        spec: ChildSpec,
-        input: &str,
-        timeout: Duration,
-        limits: &Limits,
-        now: Now,
-    ) -> Self {
+    pub fn new(wire: WireId, spec: ChildSpec, input: &str, bounds: Bounds, now: Now) -> Self {
         let mut out = OutBuf::new();
         out.tail().extend_from_slice(input.as_bytes());
         let program = spec.program.clone();
+        let stderr = StderrTail::new(&program, STDERR_SHOWN);
         let io = [IoRequest::Open(wire, OpenSpec::Child(spec))];
         Self {
             wire,
@@ -71,9 +75,9 @@ impl CommandRun {
             ended_output: false,
             out,
             printed: Vec::new(),
-            printed_max: limits.hook_output_bytes_max,
-            stderr: Vec::new(),
-            deadline: (now.after(timeout), timeout),
+            stderr,
+            bounds,
+            deadline: now.after(bounds.timeout.0),
             drain_until: None,
             io: io.into(),
             outcome: None,
@@ -91,20 +95,16 @@ impl CommandRun {
                 self.io.push_back(IoRequest::CloseWrite(self.wire));
             }
             IoEvent::Bytes(bytes) => {
-                let room = self.printed_max - self.printed.len();
-                if bytes.len() > room {
-                    let (value, limit) = (self.printed.len() + bytes.len(), self.printed_max);
+                let (limit, name) = self.bounds.output_bytes_max;
+                if bytes.len() > limit.saturating_sub(self.printed.len()) {
+                    let value = self.printed.len().saturating_add(bytes.len());
                     return self.fail(format!(
-                        "its output is too large: {value} bytes or more, limit {limit}"
+                        "its output is too large: {value} bytes or more, limit {limit} ({name})"
                     ));
                 }
                 self.printed.extend_from_slice(bytes);
             }
-            IoEvent::StderrBytes(bytes) => {
-                let room = STDERR_SHOWN.saturating_sub(self.stderr.len());
-                self.stderr
-                    .extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
+            IoEvent::StderrBytes(bytes) => self.stderr.push(now, bytes),
             IoEvent::Eof => {
                 self.ended_output = true;
                 if let State::Draining(exit) = self.state {
@@ -119,7 +119,7 @@ impl CommandRun {
                     self.drain_until = Some(now.after(DRAIN));
                 }
             }
-            // A hook need not read its input.
+            // It need not read its input.
             IoEvent::WriteClosed => self.out.clear(),
             IoEvent::Drained => {}
             IoEvent::Failed(fault) => {
@@ -137,9 +137,12 @@ impl CommandRun {
                 self.finish(exit)
             }
             State::Running | State::Draining(_) => {
-                if self.deadline.0 <= now.up {
-                    let limit = self.deadline.1.as_millis();
-                    self.fail(format!("no answer after {limit} ms, limit {limit} ms"));
+                if self.deadline <= now.up {
+                    let (limit, name) = self.bounds.timeout;
+                    let limit = limit.as_millis();
+                    self.fail(format!(
+                        "no answer after {limit} ms, limit {limit} ms ({name})"
+                    ));
                 }
             }
         }
@@ -150,7 +153,7 @@ impl CommandRun {
     pub fn next_deadline(&self) -> Option<Deadline> {
         match self.state {
             State::Done => None,
-            State::Running => Some(Deadline::new(self.deadline.0, "hook time limit")),
+            State::Running => Some(Deadline::new(self.deadline, "command time limit")),
             State::Draining(_) => self
                 .drain_until
                 .map(|at| Deadline::new(at, "output after exit")),
@@ -165,6 +168,12 @@ impl CommandRun {
     /// What the program printed, or in one line why that is not known. Once; the run is over then.
     pub fn poll_outcome(&mut self) -> Option<Result<Vec<u8>, String>> {
         self.outcome.take()
+    }
+
+    /// Its wire, open until the run is over.
+    #[must_use]
+    pub const fn wire(&self) -> WireId {
+        self.wire
     }
 
     /// Bytes for its stdin.
@@ -192,9 +201,10 @@ impl CommandRun {
 
     fn fail(&mut self, why: String) {
         let mut reason = format!("{}: {why}", Quoted(&self.program));
-        let stderr = String::from_utf8_lossy(&self.stderr);
+        let stderr = mask_text(self.stderr.tail());
         if !stderr.trim().is_empty() {
-            reason.push_str(&format!("; stderr: {}", Quoted(stderr.trim())));
+            reason.push_str("; stderr: ");
+            reason.push_str(stderr.trim());
         }
         self.end(true);
         self.outcome = Some(Err(reason));
@@ -230,18 +240,11 @@ mod tests {
             env: vec![],
             cwd: None,
         };
-        let limits = Limits {
-            hook_output_bytes_max: 8,
-            ..Limits::default()
+        let bounds = Bounds {
+            timeout: (Duration::from_millis(1_000), "hook_timeout_ms"),
+            output_bytes_max: (8, "hook_output_bytes_max"),
         };
-        CommandRun::new(
-            WIRE,
-            spec,
-            "{}\n",
-            Duration::from_millis(1_000),
-            &limits,
-            at(0),
-        )
+        CommandRun::new(WIRE, spec, "{}\n", bounds, at(0))
     }
 
     fn requests(run: &mut CommandRun) -> String {
@@ -317,25 +320,25 @@ mod tests {
         };
         assert_eq!(
             failure(&[], 1_000),
-            "hook: no answer after 1000 ms, limit 1000 ms"
+            "hook: no answer after 1000 ms, limit 1000 ms (hook_timeout_ms)"
         );
         assert_eq!(
             failure(
                 &[(1, IoEvent::Bytes(b"12345678")), (2, IoEvent::Bytes(b"9"))],
                 3
             ),
-            "hook: its output is too large: 9 bytes or more, limit 8"
+            "hook: its output is too large: 9 bytes or more, limit 8 (hook_output_bytes_max)"
         );
         assert_eq!(
             failure(
                 &[
-                    (1, IoEvent::StderrBytes(b"boom\n")),
+                    (1, IoEvent::StderrBytes(b"boom: token=hunter22hunter22\n")),
                     (2, IoEvent::Eof),
                     (3, IoEvent::Exited(ExitReport::Code(3)))
                 ],
                 4
             ),
-            "hook: exited with code 3; stderr: boom"
+            "hook: exited with code 3; stderr: boom: token=***"
         );
     }
 
