@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::codec::uri::Uri;
-use crate::link::TlsSpec;
 use crate::link::http_client::HttpProxy;
+use crate::link::{ChildSpec, TlsSpec};
 use crate::protocol::client::peer::EraChoice;
 use crate::secret::Secret;
 
@@ -77,6 +77,21 @@ pub struct StdioTransport {
     pub env: BTreeMap<String, Secret<String>>,
     /// Where it starts.
     pub cwd: Option<PathBuf>,
+}
+
+impl StdioTransport {
+    /// What the loop starts. Secrets are in the clear here.
+    pub(crate) fn spec(&self) -> ChildSpec {
+        let env = self.env.iter();
+        ChildSpec {
+            program: self.command.clone(),
+            args: self.args.clone(),
+            env: env
+                .map(|(name, value)| (name.clone(), value.expose().clone()))
+                .collect(),
+            cwd: self.cwd.clone(),
+        }
+    }
 }
 
 /// A server behind a URL.

@@ -86,7 +86,7 @@ fn seconds(fields: &mut Fields<'_>, name: &str) -> Option<Duration> {
 }
 
 /// Rounded down, as OpenClaw does, but never to nothing: a limit of 0 ms would fail everything.
-fn whole_millis(millis: f64) -> Duration {
+pub(super) fn whole_millis(millis: f64) -> Duration {
     let millis = millis.floor().clamp(1.0, TIME_MAX_MS);
     Duration::from_secs_f64(millis / 1_000.0)
 }

@@ -1,7 +1,6 @@
 //! From a record to a link.
 
 use crate::limits::Limits;
-use crate::link::ChildSpec;
 use crate::link::http_client::{HttpBounds, HttpLink, HttpTarget};
 use crate::link::sse_client::SseLink;
 use crate::link::stdio_child::StdioChild;
@@ -14,17 +13,14 @@ pub(super) fn link_to(config: &ServerConfig, older_pair: bool, limits: &Limits) 
     let (message_max, out_max) = (config.bounds.message_bytes_max, config.bounds.out_bytes_max);
     match &config.transport {
         Transport::Stdio(stdio) => {
-            let env = stdio.env.iter();
-            let spec = ChildSpec {
-                program: stdio.command.clone(),
-                args: stdio.args.clone(),
-                env: env
-                    .map(|(name, value)| (name.clone(), value.expose().clone()))
-                    .collect(),
-                cwd: stdio.cwd.clone(),
-            };
             let name = config.key.as_str();
-            UpstreamLink::Child(StdioChild::new(name, spec, message_max, out_max, limits))
+            UpstreamLink::Child(StdioChild::new(
+                name,
+                stdio.spec(),
+                message_max,
+                out_max,
+                limits,
+            ))
         }
         Transport::Unix { path } => {
             UpstreamLink::Unix(UnixLink::new(path.clone(), message_max, out_max, limits))
