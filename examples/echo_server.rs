@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             registry: registry()?,
             state_key,
         }),
+        plugins: Vec::new(),
         upstream: None,
         channel_mode: ChannelMode::Off,
         verbose: false,

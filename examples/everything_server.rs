@@ -67,6 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             registry: offers::registry()?,
             state_key,
         }),
+        plugins: Vec::new(),
         upstream: None,
         channel_mode: ChannelMode::Off,
         verbose: false,

@@ -11,6 +11,7 @@ mod audit;
 mod codex;
 mod document;
 pub mod import;
+mod plugins;
 mod servers;
 
 use std::collections::BTreeMap;
@@ -42,6 +43,9 @@ pub struct Config {
     pub limits: BTreeMap<String, u64>,
     /// `mcpServers`, `servers` or `mcp.servers`: upstream servers.
     pub servers: ServerMap,
+    /// `pluginTools`: tools that are commands. Name and raw JSON of each entry, in the order of the file; see
+    /// [`read_plugins`](crate::manager::entry::read_plugins).
+    pub plugins: Vec<(String, String)>,
 }
 
 /// A program that is asked before each tool call.
@@ -128,6 +132,7 @@ impl Config {
             audit: AuditConfig::read(&root.section("audit")?)?,
             limits: read_limits(&root.section("limits")?)?,
             servers: ServerMap::of(&document),
+            plugins: plugins::read(&document)?,
         })
     }
 

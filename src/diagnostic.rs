@@ -38,6 +38,8 @@ pub enum Subject {
     Bridge,
     /// An upstream MCP server.
     Upstream,
+    /// A tool that is a command.
+    Plugin,
 }
 
 /// One line for a person. `message` is lower case, without a full stop, with untrusted text escaped.

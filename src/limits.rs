@@ -289,14 +289,13 @@ limits! {
     gate_rules_max, "gate_rules_max": usize = 1_000, "rules";
     /// Answers "allow always" that are kept; the one after that counts once, with a warning.
     approvals_always_max, "approvals_always_max": usize = 1_000, "answers";
-    /// How long a call held for approval waits, when the rule or the hook gives no time; then it is refused.
     /// One call of a command that is a tool, when its entry gives no timeoutMs. As a request to an upstream server.
     plugin_timeout, "plugin_timeout_ms": Duration = Duration::from_secs(60), "ms";
     /// What such a call may print, when its entry gives no maxOutputBytes. An image fits.
     plugin_output_bytes_max, "plugin_output_bytes_max": usize = 4 * MIB, "bytes";
     /// Commands that are tools and run at the same time; the next call is refused as busy.
     plugin_runs_max, "plugin_runs_max": usize = 16, "processes";
-    /// How long a call held for approval waits, when the hook gives no time; then it is refused.
+    /// How long a call held for approval waits, when the rule or the hook gives no time; then it is refused.
     hold_timeout, "hold_timeout_ms": Duration = Duration::from_millis(120_000), "ms";
     /// Between closing a child's input and SIGTERM, and again before SIGKILL.
     child_grace_interval, "child_grace_interval_ms": Duration = Duration::from_secs(1), "ms";

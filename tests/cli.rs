@@ -26,6 +26,8 @@ mod gateway;
 mod hook;
 #[path = "cli/http.rs"]
 mod http;
+#[path = "cli/plugins.rs"]
+mod plugins;
 #[path = "cli/process.rs"]
 mod process;
 #[path = "cli/span.rs"]

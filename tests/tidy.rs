@@ -446,6 +446,7 @@ const NO_LISTENER: &[&str] = &[
     "input_re",
     "input_ro",
     "notifications_held_",
+    "plugin_",
     "permission_",
     "reconnect_",
     "request_state_",

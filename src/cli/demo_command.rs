@@ -61,6 +61,7 @@ pub(super) fn run() -> CommandResult {
         limits: limits.clone(),
         identity: ServerIdentity::bridge(),
         local: None,
+        plugins: Vec::new(),
         upstream: None,
         channel_mode: ChannelMode::Off,
         verbose: false,

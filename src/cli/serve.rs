@@ -47,7 +47,11 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     let mut entropy = OsEntropy::new();
     let now = events.now();
     let mut embedded = None;
-    let Upstreams { servers, file } = upstreams::find(&args)?;
+    let Upstreams {
+        servers,
+        plugins,
+        file,
+    } = upstreams::find(&args)?;
     let wants_gateway = args.gateway.is_some() || (servers.is_empty() && file.is_none());
     let (gateway, files) = if !wants_gateway {
         (None, None)
@@ -87,6 +91,7 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         limits: settings.limits,
         identity,
         local: None,
+        plugins,
         upstream,
         gateway,
         channel_mode: args.claude_channel_mode.0,
@@ -153,10 +158,14 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     ended.and_then(|exit| lingered.map(|()| exit))
 }
 
-/// Serves what the configuration says now. Servers whose records are the same keep their connections.
+/// Serves what the configuration says now. Servers whose records are the same keep their connections, and calls
+/// of commands go on.
 fn reload(hub: &mut Hub, file: &Path, now: Now) {
     match upstreams::read_again(file) {
-        Ok(servers) => hub.set_servers(now, servers),
+        Ok((servers, plugins)) => {
+            hub.set_servers(now, servers);
+            hub.set_plugin_tools(now, plugins);
+        }
         Err(why) => say(&format!("warning: {why}")),
     }
 }

@@ -1,18 +1,20 @@
-//! The upstream servers of `drawspan serve`: named on the command line or configured, and read again when the
-//! configuration changes.
+//! The upstream servers and the commands that `drawspan serve` offers: named on the command line or configured,
+//! and read again when the configuration changes.
 
 use std::path::{Path, PathBuf};
 
 use super::client::SourceArgs;
-use super::client::servers::{Servers, shown, target};
+use super::client::servers::{Servers, reasons, shown, target};
 use super::{Exit, Failure, ServeArgs, say};
-use crate::manager::entry::Configured;
+use crate::manager::entry::{Configured, ConfiguredPlugin, PluginTool};
 use crate::manager::server_config::ServerConfig;
 use crate::secret::Quoted;
 
-/// The servers to offer.
+/// What to offer.
 pub(super) struct Upstreams {
     pub(super) servers: Vec<ServerConfig>,
+    /// `pluginTools`. They are offered where the configured servers are.
+    pub(super) plugins: Vec<PluginTool>,
     /// The file they came from, when all of it is served: it is read again when it changes.
     pub(super) file: Option<PathBuf>,
 }
@@ -44,12 +46,14 @@ pub(super) fn find(args: &ServeArgs) -> Result<Upstreams, Failure> {
         }
         return Ok(Upstreams {
             servers,
+            plugins: Vec::new(),
             file: None,
         });
     }
     if args.gateway.is_some() && args.target.config.is_none() && args.target.import.is_none() {
         return Ok(Upstreams {
             servers: Vec::new(),
+            plugins: Vec::new(),
             file: None,
         });
     }
@@ -57,26 +61,30 @@ pub(super) fn find(args: &ServeArgs) -> Result<Upstreams, Failure> {
         config: args.target.config.clone(),
         import: args.target.import,
     })?;
-    // A file that names no server is one for the Gateway: its limits and hooks are read elsewhere.
-    let is_ours = args.target.import.is_none() && !found.map.servers.is_empty();
+    // A file that names neither is one for the Gateway: its limits and hooks are read elsewhere.
+    let offers = !found.map.servers.is_empty() || !found.plugins.is_empty();
+    let is_ours = args.target.import.is_none() && offers;
     let file = found.map.path.clone().filter(|_| is_ours);
-    let servers = usable(found.configured);
-    Ok(Upstreams { servers, file })
+    Ok(Upstreams {
+        servers: usable(found.configured),
+        plugins: usable_plugins(found.plugins),
+        file,
+    })
 }
 
 /// What the file says now.
 ///
 /// # Errors
 /// Why it cannot be used, in one line: what was in force stays so.
-pub(super) fn read_again(file: &Path) -> Result<Vec<ServerConfig>, String> {
+pub(super) fn read_again(file: &Path) -> Result<(Vec<ServerConfig>, Vec<PluginTool>), String> {
     let source = SourceArgs {
         config: Some(file.to_owned()),
         import: None,
     };
     match Servers::read(&source) {
-        Ok(found) => Ok(usable(found.configured)),
+        Ok(found) => Ok((usable(found.configured), usable_plugins(found.plugins))),
         Err(failure) => Err(format!(
-            "{}; the servers of before are still served",
+            "{}; what it said before is still served",
             failure.message
         )),
     }
@@ -103,6 +111,27 @@ fn usable(configured: Vec<Configured>) -> Vec<ServerConfig> {
         }
     }
     servers
+}
+
+/// The commands that can be offered; one that cannot is said in one line, and what of others has no effect.
+fn usable_plugins(plugins: Vec<ConfiguredPlugin>) -> Vec<PluginTool> {
+    let mut tools = Vec::new();
+    for one in plugins.into_iter().filter(|one| one.enabled) {
+        let name = Quoted(&one.name);
+        match one.outcome {
+            Ok(tool) => {
+                for issue in &one.issues {
+                    say(&format!("warning: plugin tool {name}: {}", issue.message));
+                }
+                tools.push(tool);
+            }
+            Err(why) => say(&format!(
+                "warning: plugin tool {name} is left out: {}",
+                reasons(&why)
+            )),
+        }
+    }
+    tools
 }
 
 /// The file's name for a message.

@@ -20,7 +20,7 @@ pub struct ServerMap {
 }
 
 /// Top-level members of our own file. A file without a map of servers but with one of these is no bare map.
-const OURS: [&str; 5] = ["audit", "gateway", "hooks", "limits", "mcp"];
+const OURS: [&str; 6] = ["audit", "gateway", "hooks", "limits", "mcp", "pluginTools"];
 
 impl ServerMap {
     /// `mcpServers`, `servers` and `mcp.servers`, in this order; a name that comes again is left out. A

@@ -350,6 +350,7 @@ mod tests {
             by: Decider::Rule,
             rule: Some(2),
             replaced: true,
+            ..Decision::default()
         };
         assert!(trail.decided(at(1_000), (CallId(1), "{}"), true, &rule));
         trail.ended(at(1_012), CallId(1), || Outcome::Ok);

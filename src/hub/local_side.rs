@@ -112,6 +112,11 @@ impl LocalSide {
         self.param_headers.get(tool).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether this call is one of a local tool, by what was known when it came.
+    pub(super) fn remembers(&self, call: CallId) -> bool {
+        self.facts.contains_key(&call)
+    }
+
     pub(super) fn remember(&mut self, call: CallId, facts: Facts) {
         self.facts.insert(call, facts);
     }
@@ -218,8 +223,15 @@ impl Hub {
 
     fn route_local_output(&mut self, now: Now, output: LocalOutput) {
         match output {
+            LocalOutput::Ask(request) if self.plugins.owns(&request.kind) => {
+                self.run_plugin(now, request);
+            }
             LocalOutput::Ask(request) => self.events.push_back(HubEvent::Local(request)),
-            LocalOutput::Cancelled(call) => self.events.push_back(HubEvent::LocalCancelled(call)),
+            LocalOutput::Cancelled(call) => {
+                if !self.drop_plugin(call) {
+                    self.events.push_back(HubEvent::LocalCancelled(call));
+                }
+            }
             LocalOutput::AskClient {
                 call,
                 key,

@@ -22,6 +22,7 @@ mod hooks;
 mod http;
 pub mod ledger;
 mod local_side;
+mod plugins;
 mod route;
 mod socket_door;
 mod span;
@@ -40,6 +41,7 @@ use self::http::HttpFront;
 use self::ledger::Ledger;
 pub use self::local_side::LocalConfig;
 use self::local_side::LocalSide;
+use self::plugins::Plugins;
 use self::socket_door::SocketDoor;
 pub use self::span::UpstreamConfig;
 use self::span::UpstreamSide;
@@ -61,6 +63,7 @@ use crate::link::stdio_host::StdioHost;
 use crate::link::websocket::ConnectSpec;
 use crate::link::{ChildSpec, Driven, IoEvent, IoRequest};
 use crate::local::LocalRequest;
+pub use crate::manager::entry::PluginTool;
 use crate::protocol::server::{Changing, ServerConfig};
 
 /// What a hub is made of.
@@ -74,6 +77,9 @@ pub struct HubConfig {
     pub gateway: Option<GatewayConfig>,
     /// What the embedding program offers itself.
     pub local: Option<LocalConfig>,
+    /// Tools that are commands, beside what the program offers itself. One whose name is taken is left out, with
+    /// a diagnostic.
+    pub plugins: Vec<PluginTool>,
     /// Servers whose tools are offered beside the channel tools. What the program offers itself
     /// ([`HubConfig::local`]) does not go together with them.
     pub upstream: Option<UpstreamConfig>,
@@ -238,6 +244,7 @@ enum Owner {
     Listener,
     Gateway,
     Hook(CallId),
+    Plugin(CallId),
 }
 
 /// See the module page.
@@ -264,6 +271,7 @@ pub struct Hub {
     leaving: BTreeSet<PeerId>,
     gateway: Option<GatewaySide>,
     local: Option<LocalSide>,
+    plugins: Plugins,
     upstream: Option<UpstreamSide>,
     bridge: Bridge,
     gate: Gate,
@@ -297,6 +305,7 @@ impl Hub {
             identity,
             gateway,
             local,
+            plugins,
             upstream,
             channel_mode,
             verbose,
@@ -313,6 +322,7 @@ impl Hub {
             &identity,
             gateway.is_some().then_some(channel_mode),
             local.as_ref(),
+            !plugins.is_empty(),
             upstream.as_ref(),
             &limits,
         ));
@@ -343,6 +353,7 @@ impl Hub {
                 tickets: BTreeMap::new(),
             }),
             local: local.map(|config| LocalSide::new(config, &limits)),
+            plugins: Plugins::default(),
             upstream,
             bridge: Bridge::new(&limits, channel_mode, verbose),
             gate: Gate::new(policy, &limits),
@@ -356,6 +367,7 @@ impl Hub {
             finished: false,
             limits,
         };
+        hub.offer_plugins(plugins);
         hub.settle(now);
         hub
     }
@@ -439,6 +451,7 @@ impl Hub {
             let moved = self.step_gateway(now)
                 | self.step_bridge(now)
                 | self.step_hooks(now)
+                | self.step_plugins(now)
                 | self.step_local(now)
                 | self.step_upstream(now)
                 | self.step_http(now);
@@ -475,6 +488,7 @@ fn server_config(
     identity: &ServerIdentity,
     bridge: Option<ChannelMode>,
     local: Option<&LocalConfig>,
+    has_plugins: bool,
     upstream: Option<&UpstreamConfig>,
     limits: &Limits,
 ) -> ServerConfig {
@@ -503,15 +517,15 @@ fn server_config(
             .any(|members| members.contains(&format!("\"{name}\":")))
     };
     // A server says what it has only once it is connected to. What it lacks it refuses itself.
-    if let (Some(upstream), None, None) = (upstream, bridge, local) {
+    if let (Some(upstream), None, None, false) = (upstream, bridge, local, has_plugins) {
         if upstream.servers.len() == 1 {
             for members in [&mut legacy, &mut modern] {
                 members.push(r#""resources":{},"prompts":{},"completions":{}"#.to_owned());
             }
         }
     }
-    changing.tools |= upstream.is_some();
-    if bridge.is_some() || upstream.is_some() {
+    changing.tools |= upstream.is_some() || has_plugins;
+    if bridge.is_some() || upstream.is_some() || has_plugins {
         for members in [&mut legacy, &mut modern] {
             if !declares(members, "tools") {
                 members.push(r#""tools":{"listChanged":true}"#.to_owned());
@@ -576,6 +590,11 @@ impl Driven for Hub {
                     run.handle_io(now, event);
                 }
             }
+            Some(Owner::Plugin(call)) => {
+                if let Some(run) = self.plugins.run_mut(call) {
+                    run.handle_io(now, event);
+                }
+            }
             None => {}
         }
         self.settle(now);
@@ -603,6 +622,7 @@ impl Driven for Hub {
         for run in self.hooks.values_mut() {
             run.handle_timeout(now);
         }
+        self.plugins.handle_timeout(now);
         if let Some(gateway) = &mut self.gateway {
             gateway.wire.handle_timeout(now);
             gateway.session.handle_timeout(now, &mut *self.entropy);
@@ -643,6 +663,7 @@ impl Driven for Hub {
             self.upstream
                 .as_ref()
                 .and_then(|side| side.manager.next_deadline()),
+            self.plugins.next_deadline(),
             self.bridge.next_deadline(),
             self.gate.next_deadline(),
         ];
@@ -669,6 +690,7 @@ impl Driven for Hub {
                 .as_mut()
                 .and_then(|gateway| gateway.wire.outgoing(wire)),
             Owner::Hook(call) => self.hooks.get_mut(call).map(CommandRun::outgoing),
+            Owner::Plugin(call) => self.plugins.run_mut(*call).map(CommandRun::outgoing),
         }
     }
 }

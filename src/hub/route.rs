@@ -56,8 +56,14 @@ impl Hub {
     pub(super) fn route_known_request(&mut self, now: Now, peer: PeerId, request: ServerRequest) {
         match &*request.method {
             "tools/list" if self.gateway.is_some() => {
-                let tools = std::mem::take(&mut self.tools);
+                let mut tools = std::mem::take(&mut self.tools);
+                let channel = tools.len();
+                self.append_local_tools(&mut tools);
                 self.respond(now, peer, request.key, Answer::List(&tools));
+                if tools.len() != channel {
+                    tools.truncate(channel - 2);
+                    tools.push_str("]}");
+                }
                 self.tools = tools;
             }
             LIMITS_METHOD if self.may_see_limits(peer) => {
@@ -78,6 +84,19 @@ impl Hub {
                 self.route_query(now, peer, key, &method, facts);
             }
         }
+    }
+
+    /// Adds what the program and the commands offer to a list of tools.
+    pub(super) fn append_local_tools(&self, list: &mut String) {
+        let Some(local) = &self.local else { return };
+        list.truncate(list.len() - 2);
+        for tool in local.desk.registry().tool_definitions() {
+            if !list.ends_with('[') {
+                list.push(',');
+            }
+            list.push_str(tool);
+        }
+        list.push_str("]}");
     }
 
     /// What is known of a request beside its method.
@@ -105,10 +124,11 @@ impl Hub {
         facts: Facts,
     ) {
         let ours = self.is_bridged(&call.tool);
-        let local = self
-            .local
-            .as_ref()
-            .is_some_and(|local| local.desk.owns(&call.tool));
+        let local = !ours
+            && self
+                .local
+                .as_ref()
+                .is_some_and(|local| local.desk.owns(&call.tool));
         let upstream = match ours || local {
             true => None,
             false => self.upstream_server_of(peer, &call.tool),
@@ -135,8 +155,8 @@ impl Hub {
         let caller = self.peer(peer).map(ServerPeer::client_name);
         call.caller = caller.cloned().unwrap_or_default();
         call.principal = self.principal(peer);
-        if let (false, Some(local)) = (ours, &mut self.local) {
-            local.remember(call.id, facts);
+        if let (true, Some(side)) = (local, &mut self.local) {
+            side.remember(call.id, facts);
         }
         if let Some(trail) = &mut self.trail {
             trail.begin(now, &call);
@@ -187,12 +207,13 @@ impl Hub {
 
     /// Runs a call that has passed.
     pub(super) fn run(&mut self, now: Now, gated: GatedCall) {
-        let bridged = self.is_bridged(gated.tool());
-        if let (false, Some(local)) = (bridged, &mut self.local) {
-            self.ledger.moved(gated.id(), Place::Local);
-            return local.call(now, &gated);
+        if let Some(local) = &mut self.local {
+            if local.remembers(gated.id()) {
+                self.ledger.moved(gated.id(), Place::Local);
+                return local.call(now, &gated);
+            }
         }
-        if !bridged && self.upstream.is_some() {
+        if !self.is_bridged(gated.tool()) && self.upstream.is_some() {
             return self.call_upstream(now, gated);
         }
         self.ledger.moved(gated.id(), Place::Bridge);

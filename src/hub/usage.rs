@@ -33,6 +33,7 @@ impl Hub {
         let (requests, listens, subscriptions) = self.fullest_client();
         let http = self.http.usage();
         let bridge = self.bridge.usage();
+        let (commands, commands_peak) = self.plugins.usage();
         let with_peak = |name, now, peak| Usage {
             name,
             now,
@@ -50,6 +51,7 @@ impl Hub {
             now("resource_subscriptions_max", subscriptions),
             now("events_queued_max", bridge.events),
             now("events_queued_bytes_max", bridge.event_bytes),
+            with_peak("plugin_runs_max", commands, commands_peak),
             now("waiters_max", bridge.waiters),
             now("approvals_pending_max", bridge.approvals),
             now("pipelined_requests_max", http.pipelined),

@@ -55,6 +55,7 @@ impl World {
                 registry,
                 state_key: [1; 32],
             }),
+            plugins: Vec::new(),
             upstream: None,
             channel_mode: ChannelMode::Off,
             verbose: false,

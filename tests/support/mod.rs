@@ -280,6 +280,7 @@ impl World {
                     limits: setup.limits.clone(),
                 },
             }),
+            plugins: Vec::new(),
             upstream: None,
             channel_mode: setup.mode,
             verbose: setup.verbose,

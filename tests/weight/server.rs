@@ -48,6 +48,7 @@ pub(crate) fn config(limits: Limits) -> HubConfig {
             registry,
             state_key: [1; 32],
         }),
+        plugins: Vec::new(),
         upstream: None,
         channel_mode: ChannelMode::Off,
         verbose: false,

@@ -9,7 +9,9 @@ use crate::config::{self, Config, ServerMap, find_config};
 use crate::diagnostic::Level;
 use crate::limits::Limits;
 use crate::manager::diagnostic::ServerDiagnostic;
-use crate::manager::entry::{Configured, Issue, Target, ad_hoc, read_servers};
+use crate::manager::entry::{
+    Configured, ConfiguredPlugin, Issue, Target, ad_hoc, read_plugins, read_servers,
+};
 use crate::manager::error::{FailureKind, Phase, UpstreamError};
 use crate::manager::server_config::{ServerConfig, ServerKey};
 use crate::secret::Quoted;
@@ -20,6 +22,7 @@ pub(in crate::cli) struct Servers {
     pub(in crate::cli) map: ServerMap,
     pub(in crate::cli) limits: Limits,
     pub(in crate::cli) configured: Vec<Configured>,
+    pub(in crate::cli) plugins: Vec<ConfiguredPlugin>,
 }
 
 impl Servers {
@@ -31,6 +34,7 @@ impl Servers {
         let usage = |error: String| Failure::new(Exit::Usage, error);
         let env = config::environment();
         let mut limits = Limits::default();
+        let mut plugins = Vec::new();
         let map = match source.import {
             Some(program) => {
                 let here = std::env::current_dir()
@@ -44,6 +48,7 @@ impl Servers {
                     let named = |error| usage(format!("configuration {} {error}", Quoted(&shown)));
                     let config = Config::read(&path).map_err(named)?;
                     config.apply_limits(&mut limits).map_err(named)?;
+                    plugins = read_plugins(&config.plugins, &env, &limits);
                     config.servers
                 }
                 None => ServerMap::default(),
@@ -61,6 +66,7 @@ impl Servers {
             map,
             limits,
             configured,
+            plugins,
         })
     }
 
@@ -182,7 +188,7 @@ pub(super) fn of_issue(key: &ServerKey, issue: &Issue) -> ServerDiagnostic {
 }
 
 /// The errors among what is wrong with a record, in one line.
-pub(super) fn reasons(problems: &[Issue]) -> String {
+pub(in crate::cli) fn reasons(problems: &[Issue]) -> String {
     let lines: Vec<_> = problems
         .iter()
         .filter(|issue| issue.level == Level::Error)

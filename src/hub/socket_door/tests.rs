@@ -31,6 +31,7 @@ fn hub() -> (Hub, WireId) {
             registry: Registry::new(),
             state_key: [1; 32],
         }),
+        plugins: Vec::new(),
         upstream: None,
         channel_mode: ChannelMode::Off,
         verbose: false,

@@ -60,6 +60,7 @@ impl Hub {
         }
         side.append_tools(peer, &mut list);
         list.push_str("]}");
+        self.append_local_tools(&mut list);
         self.respond(now, peer, request.key, Answer::List(&list));
         None
     }
