@@ -20,6 +20,8 @@ mod embedded;
 mod ends;
 #[path = "cli/facts.rs"]
 mod facts;
+#[path = "cli/gate_routes.rs"]
+mod gate_routes;
 #[path = "cli/gateway.rs"]
 mod gateway;
 #[path = "cli/hook.rs"]
