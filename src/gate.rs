@@ -86,7 +86,45 @@ impl ToolCall {
     }
 }
 
-/// A call that has passed the gate. Executors take nothing else, and only this file can make one.
+/// A call that has passed the gate. Executors take nothing else, and only this file can make one: the gate
+/// hands it out,
+///
+/// ```
+/// use drawspan::gate::{GatedCall, Passage};
+///
+/// fn passed(passage: Passage) -> Option<GatedCall> {
+///     match passage {
+///         Passage::Open(call) => Some(call),
+///         Passage::Ask(..) | Passage::Refused(..) => None,
+///     }
+/// }
+/// ```
+///
+/// nobody else makes one, with or without what it is made of,
+///
+/// ```compile_fail
+/// use drawspan::gate::{Decision, GatedCall, ToolCall};
+///
+/// fn made(call: ToolCall, decision: Decision) -> GatedCall {
+///     GatedCall(call, decision)
+/// }
+/// ```
+///
+/// it is not changed behind the gate,
+///
+/// ```compile_fail
+/// fn changed(call: &mut drawspan::gate::GatedCall, other: drawspan::gate::ToolCall) {
+///     call.0 = other;
+/// }
+/// ```
+///
+/// and it is run once: whoever takes it has it, and there is no other.
+///
+/// ```compile_fail
+/// fn doubled(call: drawspan::gate::GatedCall) -> [drawspan::gate::GatedCall; 2] {
+///     [call.clone(), call]
+/// }
+/// ```
 #[derive(Debug)]
 pub struct GatedCall(ToolCall, Decision);
 
