@@ -63,6 +63,8 @@ pub type Shown = (String, Arc<Tool>);
 pub struct Catalog {
     servers: BTreeMap<ServerKey, Part>,
     by_name: BTreeMap<String, (ServerKey, usize)>,
+    /// Tools of several servers have one shown name, or had.
+    shadows: bool,
     generation: u64,
 }
 
@@ -101,7 +103,7 @@ impl Catalog {
 
     /// Puts the tools of a finished walk in place of the server's earlier ones. `shows` is its filter; `names`
     /// gives the shown names of the tools that pass it, in their order, and is asked once. Of two tools with
-    /// one shown name the first is reached.
+    /// one shown name the first is reached: the server's own order, and servers by their keys.
     ///
     /// `None` when the walk is worthless by now; nothing was changed then.
     pub fn publish(
@@ -128,9 +130,7 @@ impl Catalog {
         let shown: Vec<Shown> = names.into_iter().zip(shown).collect();
         self.unname(server);
         for (at, (name, _)) in shown.iter().enumerate() {
-            self.by_name
-                .entry(name.clone())
-                .or_insert_with(|| (server.clone(), at));
+            self.name(name, server, at);
         }
         let part = self.part(server);
         let same = part.filtered == filtered && part.shows_the_same(&shown);
@@ -199,6 +199,15 @@ impl Catalog {
         self.servers.entry(server.clone()).or_default()
     }
 
+    /// Of two servers' tools with one shown name the first server's is reached, whoever was there first.
+    fn name(&mut self, name: &str, server: &ServerKey, at: usize) {
+        let owner = self.by_name.get(name).map(|(owner, _)| owner);
+        self.shadows |= owner.is_some_and(|owner| owner != server);
+        if owner.is_none_or(|owner| owner > server) {
+            self.by_name.insert(name.to_owned(), (server.clone(), at));
+        }
+    }
+
     /// Frees the shown names of a server's tools.
     fn unname(&mut self, server: &ServerKey) {
         let Self {
@@ -209,6 +218,27 @@ impl Catalog {
             if by_name.get(name).is_some_and(|(owner, _)| owner == server) {
                 by_name.remove(name);
             }
+        }
+        if !self.shadows {
+            return;
+        }
+        // What stood in the shadow of these comes out.
+        let others: Vec<(String, ServerKey, usize)> = self
+            .servers
+            .iter()
+            .filter(|(key, _)| *key != server)
+            .flat_map(|(key, part)| {
+                part.tools
+                    .iter()
+                    .flatten()
+                    .enumerate()
+                    .map(move |x| (key, x))
+            })
+            .filter(|(_, (_, (name, _)))| !self.by_name.contains_key(name))
+            .map(|(key, (at, (name, _)))| (name.clone(), key.clone(), at))
+            .collect();
+        for (name, key, at) in others {
+            self.name(&name, &key, at);
         }
     }
 }

@@ -178,7 +178,7 @@ use self::error::UpstreamError;
 pub use self::job::Options;
 use self::job::{Job, Work};
 pub use self::runtime::Prefix;
-use self::runtime::{Runtime, Undecided, UpstreamId};
+use self::runtime::{Reserved, Runtime, Undecided, UpstreamId};
 use self::server_config::{Isolation, ServerConfig, ServerKey};
 pub use self::upstream::ServerState;
 use self::upstream::{Face, Turn, Upstream, UpstreamOutput};
@@ -254,7 +254,8 @@ pub enum ManagerOutput {
     QuestionGone(QuestionId),
     /// The tools of a runtime are others now.
     CatalogChanged(RuntimeId),
-    /// A list of a server other than its tools has changed.
+    /// A list of a server has changed: of resources or prompts, or of tools that are
+    /// [left](Manager::leave_tools).
     ListChanged {
         /// In which runtime.
         runtime: RuntimeId,
@@ -323,6 +324,7 @@ pub struct Manager {
     runtimes: BTreeMap<RuntimeId, Runtime>,
     slots: BTreeMap<UpstreamId, Slot>,
     shared: BTreeMap<ServerKey, UpstreamId>,
+    reserved: Reserved,
     tickets: BTreeMap<TicketId, Ticket>,
     questions: BTreeMap<QuestionId, Asked>,
     wires: WireMint,
@@ -355,6 +357,7 @@ impl Manager {
             runtimes: BTreeMap::new(),
             slots: BTreeMap::new(),
             shared: BTreeMap::new(),
+            reserved: Reserved::default(),
             tickets: BTreeMap::new(),
             questions: BTreeMap::new(),
             wires: WireMint::starting_at(first_wire),
@@ -392,7 +395,7 @@ impl Manager {
             .map(|(id, _)| *id)
             .collect();
         for runtime in self.runtimes.values_mut() {
-            runtime.names.name_servers(self.servers.keys());
+            runtime.name_servers(self.servers.keys());
         }
         let mut again = Vec::new();
         for id in changed {
@@ -430,8 +433,8 @@ impl Manager {
         }
         let id = self.next_runtime;
         self.next_runtime = id.next();
-        let mut runtime = Runtime::new(prefix, self.limits.tools_max, now.up);
-        runtime.names.name_servers(self.servers.keys());
+        let mut runtime = Runtime::new(prefix, &self.reserved, self.limits.tools_max, now.up);
+        runtime.name_servers(self.servers.keys());
         self.runtimes.insert(id, runtime);
         self.touch(now, id);
         Ok(id)
@@ -542,7 +545,13 @@ impl Manager {
 
     fn connect_to(&mut self, now: Now, id: RuntimeId, key: &ServerKey, keep_trying: bool) {
         if let Some(upstream) = self.upstream_of(id, key) {
-            self.with(now, upstream, |one, turn| one.connect(turn, keep_trying));
+            let leave = self.runtimes.get(&id).is_some_and(|of| of.tools_left);
+            self.with(now, upstream, |one, turn| {
+                if !leave {
+                    one.leave_tools(turn, false);
+                }
+                one.connect(turn, keep_trying);
+            });
         }
     }
 
@@ -557,6 +566,87 @@ impl Manager {
                 .filter_map(|upstream| self.slots.get(upstream))
                 .all(|slot| !slot.upstream.is_settling())
         })
+    }
+
+    /// Whether one server of a runtime is still being connected to, or asked for its tools.
+    #[must_use]
+    pub fn is_settling(&self, id: RuntimeId, key: &ServerKey) -> bool {
+        self.slot_of(id, key)
+            .is_some_and(|slot| slot.upstream.is_settling())
+    }
+
+    /// Names of tools that are shown beside those of the servers: none of theirs is shown under one of them,
+    /// in whatever case. A tool that was gets another name; one that was renamed for a name that is free again
+    /// keeps its own.
+    pub fn reserve<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let reserved = naming::reserved_names(names);
+        if reserved == self.reserved.tools {
+            return;
+        }
+        self.reserved.tools = reserved;
+        let runtimes: Vec<RuntimeId> = self.runtimes.keys().copied().collect();
+        for id in runtimes {
+            let Some(runtime) = self.runtimes.get_mut(&id) else {
+                continue;
+            };
+            runtime.names.reserve(self.reserved.tools.clone());
+            let taken: BTreeSet<ServerKey> = runtime
+                .catalog
+                .tools()
+                .filter(|(name, _)| self.reserved.tools.contains(&name.to_ascii_lowercase()))
+                .map(|(_, found)| found.server.clone())
+                .collect();
+            for key in taken {
+                if let Some(upstream) = self.runtimes[&id].upstreams.get(&key).copied() {
+                    self.show(id, upstream);
+                }
+            }
+        }
+    }
+
+    /// The same for prompts, which are the owner's to list: they get their names by [`Manager::name_prompts`].
+    pub fn reserve_prompts<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let reserved = naming::reserved_names(names);
+        if reserved == self.reserved.prompts {
+            return;
+        }
+        for runtime in self.runtimes.values_mut() {
+            runtime.prompt_names.reserve(reserved.clone());
+        }
+        self.reserved.prompts = reserved;
+    }
+
+    /// The names under which the prompts that a server lists are shown in a runtime, in their order: by the
+    /// rules of tools.
+    pub fn name_prompts(&mut self, id: RuntimeId, key: &ServerKey, own: &[&str]) -> Vec<String> {
+        let prefixed = self.prefixes(id, key);
+        match self.runtimes.get_mut(&id) {
+            Some(runtime) if prefixed => runtime.prompt_names.name_tools(key, own),
+            Some(runtime) => runtime.prompt_names.name_reserved(key, own),
+            None => own.iter().map(|&name| name.to_owned()).collect(),
+        }
+    }
+
+    /// Whether tools and prompts of a server have its name in front in this runtime. Decided when it is asked
+    /// first, for good.
+    pub fn prefixes(&mut self, id: RuntimeId, key: &ServerKey) -> bool {
+        let one = self.servers.len() == 1;
+        let runtime = self.runtimes.get_mut(&id);
+        runtime.is_some_and(|runtime| runtime.prefixes(key, one))
+    }
+
+    /// Leaves it to the user of a runtime to ask for the tools of its only server, as for anything else: they
+    /// are not fetched when it is connected to, and calls go to it whatever they name. Where calls need to know
+    /// the tools (arguments in headers) they are fetched all the same. `false`: they are fetched again, those
+    /// that were left now.
+    pub fn leave_tools(&mut self, now: Now, id: RuntimeId, leave: bool) {
+        let Some(runtime) = self.runtimes.get_mut(&id) else {
+            return;
+        };
+        runtime.tools_left = leave;
+        for upstream in runtime.upstreams.clone().into_values() {
+            self.with(now, upstream, |one, turn| one.leave_tools(turn, leave));
+        }
     }
 
     /// The tools of a runtime, as far as they are known.

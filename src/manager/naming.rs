@@ -111,6 +111,28 @@ impl Names {
         shown
     }
 
+    /// The same for tools that keep their own names: only those whose name is reserved are named.
+    pub fn name_reserved(&mut self, key: &ServerKey, tools: &[&str]) -> Vec<String> {
+        let is_named = |tool: &&&str| {
+            self.tool(key, tool).is_some() || self.reserved.contains(&tool.to_ascii_lowercase())
+        };
+        let named: Vec<&str> = tools.iter().filter(is_named).copied().collect();
+        if !named.is_empty() {
+            self.name_tools(key, &named);
+        }
+        let shown = |tool: &&str| self.tool(key, tool).unwrap_or(tool).to_owned();
+        tools.iter().map(shown).collect()
+    }
+
+    /// Names that are not ours to give, from now on, in lower case. Those that were given are given no more.
+    pub fn reserve(&mut self, names: BTreeSet<String>) {
+        self.reserved = names;
+        for server in self.servers.values_mut() {
+            let free = |shown: &str| !self.reserved.contains(&shown.to_ascii_lowercase());
+            server.tools.retain(|_, shown| free(shown));
+        }
+    }
+
     /// The shown name of a tool; `None` when it was never named.
     #[must_use]
     pub fn tool(&self, key: &ServerKey, tool: &str) -> Option<&str> {
@@ -299,6 +321,25 @@ mod tests {
     fn names_of_other_tools_are_left_alone() {
         let mut names = Names::new([" S__Read "], 10);
         assert_eq!(named(&mut names, "s", &["read"]), ["s__read-2"]);
+    }
+
+    #[test]
+    fn own_names_give_way_to_reserved_ones() {
+        let mut names = Names::new(["read"], 10);
+        let own = ["Read", "write"];
+        assert_eq!(names.name_reserved(&key("s"), &own), ["s__Read", "write"]);
+        names.reserve(reserved_names(["s__READ", "write"]));
+        assert_eq!(
+            names.name_reserved(&key("s"), &own),
+            ["Read", "s__write"],
+            "the name that was given is taken by somebody else now"
+        );
+        names.reserve(BTreeSet::new());
+        assert_eq!(
+            names.name_reserved(&key("s"), &own),
+            ["Read", "s__write"],
+            "a name once given stays"
+        );
     }
 
     #[test]

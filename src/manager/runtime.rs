@@ -21,9 +21,13 @@ pub(super) struct Runtime {
     pub(super) catalog: Catalog,
     pub(super) prefix: Prefix,
     pub(super) names: Names,
+    /// The same for prompts: what is a tool's name may be a prompt's, too.
+    pub(super) prompt_names: Names,
     /// Whether the tools of a server have its name in front: decided at its first listing, for good, so that
     /// a second server in the configuration does not rename the tools of the first.
     pub(super) prefixed: BTreeMap<ServerKey, bool>,
+    /// The tools of its servers are not fetched by themselves.
+    pub(super) tools_left: bool,
     /// It was asked to be connected to all servers there are, those that come later included.
     pub(super) wants_all: bool,
     /// Whoever must not be cut off although nothing of theirs is open.
@@ -39,11 +43,20 @@ pub(super) struct Runtime {
 pub enum Prefix {
     /// `server__tool`, safe for every model. OpenClaw: the names of its client runtime.
     Always,
-    /// The server's own names where there is one server, else as `Always`.
+    /// The server's own names where there is one server, else as `Always`. A name that is
+    /// [reserved](super::Manager::reserve) is as `Always`.
     #[default]
     Auto,
-    /// The server's own names. Of two tools with one name the one of the first server is reached.
+    /// The server's own names. Of two tools with one name the one of the first server is reached. A name
+    /// that is [reserved](super::Manager::reserve) is as `Always`.
     Never,
+}
+
+/// Names that nothing of a server's is shown under, in lower case.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reserved {
+    pub(super) tools: BTreeSet<String>,
+    pub(super) prompts: BTreeSet<String>,
 }
 
 /// A call whose tool is not known yet while some server has not said what it has.
@@ -55,18 +68,38 @@ pub(super) struct Undecided {
 }
 
 impl Runtime {
-    pub(super) fn new(prefix: Prefix, tools_max: usize, now: Uptime) -> Self {
+    pub(super) fn new(prefix: Prefix, reserved: &Reserved, tools_max: usize, now: Uptime) -> Self {
+        let names = |reserved: &BTreeSet<String>| {
+            Names::new(reserved.iter().map(String::as_str), tools_max)
+        };
         Self {
             upstreams: BTreeMap::new(),
             catalog: Catalog::new(),
             prefix,
-            names: Names::new([], tools_max),
+            names: names(&reserved.tools),
+            prompt_names: names(&reserved.prompts),
             prefixed: BTreeMap::new(),
+            tools_left: false,
             wants_all: false,
             leases: 0,
             last_used: now,
             open: BTreeSet::new(),
             undecided: Vec::new(),
+        }
+    }
+
+    /// Names the servers that have no name yet.
+    pub(super) fn name_servers<'a>(&mut self, keys: impl Iterator<Item = &'a ServerKey> + Clone) {
+        self.names.name_servers(keys.clone());
+        self.prompt_names.name_servers(keys);
+    }
+
+    /// Whether names of this server's tools and prompts have its own in front; `one`: it is the only one.
+    pub(super) fn prefixes(&mut self, key: &ServerKey, one: bool) -> bool {
+        match self.prefix {
+            Prefix::Always => true,
+            Prefix::Auto => *self.prefixed.entry(key.clone()).or_insert(!one),
+            Prefix::Never => false,
         }
     }
 

@@ -233,7 +233,7 @@ impl Manager {
 
     /// Puts what a server offers into the catalog of a runtime, unless it has another connection to that
     /// server by now.
-    fn show(&mut self, id: RuntimeId, upstream: UpstreamId) {
+    pub(super) fn show(&mut self, id: RuntimeId, upstream: UpstreamId) {
         let Some(slot) = self.slots.get(&upstream) else {
             return;
         };
@@ -248,14 +248,10 @@ impl Manager {
         if runtime.upstreams.get(key) != Some(&upstream) {
             return;
         }
-        let prefixed = match runtime.prefix {
-            Prefix::Always => true,
-            Prefix::Auto => *runtime.prefixed.entry(key.clone()).or_insert(!one),
-            Prefix::Never => false,
-        };
+        let prefixed = runtime.prefixes(key, one);
         let names = |own: &[&str]| match prefixed {
             true => runtime.names.name_tools(key, own),
-            false => own.iter().map(|&name| name.to_owned()).collect(),
+            false => runtime.names.name_reserved(key, own),
         };
         let before = runtime.catalog.generation();
         let walk = runtime.catalog.begin(key);
@@ -296,6 +292,9 @@ impl Manager {
         }
         let Some((key, tool)) = self.find(id, &call) else {
             let settling = self.slots_of(id).any(|slot| slot.upstream.is_settling());
+            if let (false, Some(key)) = (settling, self.server_of_left_tools(id)) {
+                return self.submit_unlisted(now, id, &key, call);
+            }
             let error = match settling {
                 true => self.wait_for_catalog(id, call),
                 false => Some((call.ticket, self.unknown_tool(id, call.call.tool()))),
@@ -337,6 +336,24 @@ impl Manager {
             &key,
             Job::new(Some(call.ticket), work, call.options),
         );
+    }
+
+    /// The server that alone knows what tools it has.
+    fn server_of_left_tools(&self, id: RuntimeId) -> Option<ServerKey> {
+        let left = self.runtimes.get(&id)?.tools_left;
+        let mut keys = self.servers.keys();
+        let only = keys.next().filter(|_| keys.next().is_none() && left);
+        only.cloned()
+    }
+
+    /// Sends a call to a server that was not asked what tools it has.
+    fn submit_unlisted(&mut self, now: Now, id: RuntimeId, key: &ServerKey, call: Undecided) {
+        let work = Work::Call {
+            params: call.call.params_for(call.call.tool()),
+            headers: Vec::new(),
+        };
+        let job = Job::new(Some(call.ticket), work, call.options);
+        self.submit(now, id, key, job);
     }
 
     /// The tool that a call means.
@@ -490,6 +507,7 @@ impl Manager {
         if let Some(upstream) = runtime.upstreams.get(key) {
             return Some(*upstream);
         }
+        let left = runtime.tools_left;
         let shared = match config.isolation {
             Isolation::Shared => self.shared.get(key).copied(),
             Isolation::Session => None,
@@ -498,7 +516,7 @@ impl Manager {
             let made = self.next_upstream;
             self.next_upstream = UpstreamId(made.0 + 1);
             let slot = Slot {
-                upstream: Upstream::new(config.clone(), &self.limits, self.face.clone()),
+                upstream: Upstream::new(config.clone(), left, &self.limits, self.face.clone()),
                 key: key.clone(),
                 owners: BTreeSet::new(),
                 due: None,

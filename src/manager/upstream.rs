@@ -116,6 +116,8 @@ pub(super) struct Upstream {
     open: BTreeMap<UpstreamRequestId, Job>,
     lists: ListChanges,
     listing: bool,
+    /// Whoever uses it asks for its tools as for anything else.
+    tools_left: bool,
     noise: Option<Noise>,
     outputs: VecDeque<UpstreamOutput>,
     io: VecDeque<IoRequest>,
@@ -129,7 +131,7 @@ struct Known {
 }
 
 impl Upstream {
-    pub(super) fn new(config: ServerConfig, limits: &Limits, face: Face) -> Self {
+    pub(super) fn new(config: ServerConfig, tools_left: bool, limits: &Limits, face: Face) -> Self {
         Self {
             backoff: Backoff::new(
                 limits.reconnect_first_interval,
@@ -159,6 +161,7 @@ impl Upstream {
             waiting: VecDeque::new(),
             open: BTreeMap::new(),
             listing: false,
+            tools_left,
             noise: None,
             outputs: VecDeque::new(),
             io: VecDeque::new(),
@@ -209,6 +212,15 @@ impl Upstream {
         self.wake(turn.now);
         if self.state == State::Idle && !self.retired {
             self.begin(turn);
+        }
+    }
+
+    /// Its tools are not fetched by themselves, or are again; those that were left are fetched now.
+    pub(super) fn leave_tools(&mut self, turn: &mut Turn<'_>, leave: bool) {
+        let were_left = self.state == State::Ready && self.leaves_tools();
+        self.tools_left = leave;
+        if were_left && !leave {
+            self.list_tools(turn);
         }
     }
 
@@ -563,7 +575,7 @@ impl Upstream {
                     ticket,
                 });
             }
-            PeerOutput::ListChanged(ListKind::Tools) => {
+            PeerOutput::ListChanged(ListKind::Tools) if !self.leaves_tools() => {
                 if self.lists.handle_changed(turn.now) {
                     let diagnostic = explain::undeclared_change(&self.config);
                     self.outputs

@@ -579,6 +579,31 @@ fn a_new_listing_tells_what_changed() {
 }
 
 #[test]
+fn of_two_servers_tools_with_one_shown_name_the_first_servers_is_reached() {
+    let mut catalog = Catalog::new();
+    let own = |catalog: &mut Catalog, key: &str, of: &[&str]| {
+        let (key, ticket) = (server(key), catalog.begin(&server(key)));
+        let names = |own: &[&str]| own.iter().map(|&name| name.to_owned()).collect();
+        catalog.publish(&key, ticket, tools(of), |_| true, names);
+    };
+    let whose = |catalog: &Catalog| {
+        let found = catalog.find("t").expect("a tool");
+        found.server.as_str().to_owned()
+    };
+    own(&mut catalog, "b", &["t"]);
+    own(&mut catalog, "c", &["t"]);
+    assert_eq!(whose(&catalog), "b");
+    own(&mut catalog, "a", &["u", "t"]);
+    assert_eq!(whose(&catalog), "a", "whoever was there first");
+    own(&mut catalog, "a", &["u"]);
+    assert_eq!(whose(&catalog), "b", "it comes out of the shadow");
+    catalog.remove(&server("b"));
+    assert_eq!(whose(&catalog), "c");
+    catalog.remove(&server("c"));
+    assert!(catalog.find("t").is_none());
+}
+
+#[test]
 fn of_two_tools_with_one_shown_name_the_first_is_reached() {
     let mut catalog = Catalog::new();
     for key in ["a", "b"] {

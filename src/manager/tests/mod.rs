@@ -7,6 +7,7 @@ mod connect;
 mod edges;
 mod ending;
 mod http;
+mod left;
 mod shared;
 mod storm;
 

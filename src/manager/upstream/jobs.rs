@@ -206,10 +206,14 @@ impl Upstream {
         self.last_error = None;
         self.refusal = None;
         self.hold = None;
-        let declared = self.facts().is_some_and(ServerFacts::declares_tool_changes);
+        let declared = self
+            .facts()
+            .is_some_and(|facts| facts.declares_changes(ListKind::Tools));
         self.lists = ListChanges::new(declared, &self.limits);
         self.become_(State::Ready);
-        self.list_tools(turn);
+        if !self.leaves_tools() {
+            self.list_tools(turn);
+        }
         self.pump(turn);
     }
 
@@ -312,6 +316,20 @@ impl Upstream {
         })
     }
 
+    /// Arguments of calls travel in headers too, and the tools say which.
+    fn mirrors(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| {
+            let facts = line.peer.facts();
+            facts.is_some_and(|facts| facts.revision.is_stateless())
+                && line.link.carrier() == Carrier::Http
+        })
+    }
+
+    /// Nobody here needs to know the tools.
+    pub(super) fn leaves_tools(&self) -> bool {
+        self.tools_left && !self.mirrors()
+    }
+
     pub(super) fn list_tools(&mut self, turn: &mut Turn<'_>) {
         if self.state != State::Ready {
             return;
@@ -356,13 +374,7 @@ impl Upstream {
             self.lists.walk_over(now);
             // A server that does not say what it has is of no use, whatever its connection is like.
             self.last_error = outcome.as_ref().err().cloned();
-            let mirrored = self.line.as_ref().is_some_and(|line| {
-                let stateless = line
-                    .peer
-                    .facts()
-                    .is_some_and(|facts| facts.revision.is_stateless());
-                stateless && line.link.carrier() == Carrier::Http
-            });
+            let mirrored = self.mirrors();
             let listed = outcome.map(|entries| Listed { entries, mirrored });
             return self.outputs.push_back(UpstreamOutput::Tools(listed));
         };

@@ -67,11 +67,11 @@ pub struct ServerFacts {
 }
 
 impl ServerFacts {
-    /// Whether the server says that it tells of changes of its tools.
+    /// Whether the server says that it tells of changes of this list.
     #[must_use]
-    pub fn declares_tool_changes(&self) -> bool {
-        let tools = member(&self.capabilities, ListKind::Tools.feature());
-        tools.and_then(|raw| member(raw, "listChanged")) == Some("true")
+    pub fn declares_changes(&self, list: ListKind) -> bool {
+        let feature = member(&self.capabilities, list.feature());
+        feature.and_then(|raw| member(raw, "listChanged")) == Some("true")
     }
 
     /// Whether the server says that it has a list of this kind.
