@@ -604,7 +604,8 @@ impl Local {
     }
 }
 
-fn unknown_resource(revision: Revision, uri: &str) -> RpcError {
+/// There is no such resource, in the words of each era.
+pub(crate) fn unknown_resource(revision: Revision, uri: &str) -> RpcError {
     let mut data = String::from(r#"{"uri":"#);
     write_string(&mut data, uri);
     data.push('}');

@@ -156,6 +156,61 @@ impl Registry {
         self.tools.names()
     }
 
+    /// The names of the prompts, in alphabetical order.
+    pub fn prompt_names(&self) -> impl Iterator<Item = &str> {
+        self.prompts.names()
+    }
+
+    /// The entries of the list that this method asks for, in order: each with a number that no later one gets,
+    /// its name or URI, and its definition.
+    pub(crate) fn numbered(
+        &self,
+        method: &str,
+    ) -> Box<dyn Iterator<Item = (u64, &str, &str)> + '_> {
+        fn each<K>(shelf: &Shelf<Item<K>>) -> Box<dyn Iterator<Item = (u64, &str, &str)> + '_> {
+            let entries = shelf.numbered();
+            Box::new(entries.map(|(number, item)| (number, &*item.name, item.json())))
+        }
+        match method {
+            "tools/list" => each(&self.tools),
+            "prompts/list" => each(&self.prompts),
+            "resources/list" => each(&self.resources),
+            "resources/templates/list" => each(&self.templates),
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// Whether a request that is no tool call concerns something that is offered here; `params` as they came.
+    pub(crate) fn concerns(&self, method: &str, params: Option<&str>) -> bool {
+        let value = |name| params.and_then(|params| member(params, name));
+        let text = |name| {
+            value(name)
+                .and_then(Text::of_value)
+                .map(|text| text.decode())
+        };
+        match method {
+            "prompts/get" => text("name").is_some_and(|name| self.prompts.find(&name).is_some()),
+            "resources/read" => text("uri").is_some_and(|uri| {
+                self.resources.find(&uri).is_some() || self.template_of(&uri).is_some()
+            }),
+            "completion/complete" => {
+                value("ref").is_some_and(|reference| self.knows_reference(reference).is_ok())
+            }
+            _ => method.starts_with("tasks/") && self.has_tasks(),
+        }
+    }
+
+    /// Whether there is an entry of this name or URI in the list that this method asks for.
+    pub(crate) fn lists(&self, method: &str, name: &str) -> bool {
+        match method {
+            "tools/list" => self.tools.find(name).is_some(),
+            "prompts/list" => self.prompts.find(name).is_some(),
+            "resources/list" => self.resources.find(name).is_some(),
+            "resources/templates/list" => self.templates.find(name).is_some(),
+            _ => false,
+        }
+    }
+
     /// The input schema of one tool, a raw object.
     #[must_use]
     pub fn input_schema(&self, tool: &str) -> Option<&str> {

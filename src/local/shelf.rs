@@ -81,6 +81,11 @@ impl<T: Entry> Shelf<T> {
         self.entries.values()
     }
 
+    /// The entries with their numbers, in order.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.entries.iter().map(|(number, entry)| (*number, entry))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
