@@ -180,7 +180,7 @@ impl Rules {
 
     /// Whether there is nothing to say about any call.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.rules.is_empty() && !self.deny_others
     }
 

@@ -61,9 +61,14 @@ impl Hub {
         let (Some((outcome, _)), Some(until)) = (&self.ending, self.winding_down) else {
             return false;
         };
-        let owes = [Place::Bridge, Place::Upstream]
-            .iter()
-            .any(|place| !self.ledger.at(*place).is_empty());
+        let owes = [
+            Place::Bridge,
+            Place::Upstream,
+            Place::UpstreamRead,
+            Place::UpstreamOther,
+        ]
+        .iter()
+        .any(|place| !self.ledger.at(*place).is_empty());
         if owes && !at_once && until > now.up {
             return false;
         }

@@ -17,6 +17,8 @@ pub enum Place {
     Local,
     /// The embedding program reads a resource for it.
     Reading,
+    /// An upstream server answers another request than a call or a read.
+    UpstreamOther,
     /// An upstream server runs it.
     Upstream,
     /// An upstream server lists or reads for it: what clients may keep for a while.

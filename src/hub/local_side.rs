@@ -112,13 +112,13 @@ impl LocalSide {
         self.param_headers.get(tool).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether this call is one of a local tool, by what was known when it came.
-    pub(super) fn remembers(&self, call: CallId) -> bool {
-        self.facts.contains_key(&call)
-    }
-
     pub(super) fn remember(&mut self, call: CallId, facts: Facts) {
         self.facts.insert(call, facts);
+    }
+
+    /// Whether a call was [remembered](Self::remember) and has no answer.
+    pub(super) fn remembers(&self, call: CallId) -> bool {
+        self.facts.contains_key(&call)
     }
 
     pub(super) fn cancel(&mut self, call: CallId) {
@@ -156,6 +156,7 @@ impl Hub {
         let done = work(&mut local.desk);
         if local.desk.take_registry_lent() {
             local.read_headers();
+            self.reserve_names();
         }
         self.settle(now);
         Some(done)

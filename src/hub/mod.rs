@@ -62,7 +62,7 @@ use crate::link::command::CommandRun;
 use crate::link::stdio_host::StdioHost;
 use crate::link::websocket::ConnectSpec;
 use crate::link::{ChildSpec, Driven, IoEvent, IoRequest};
-use crate::local::LocalRequest;
+use crate::local::{LocalRequest, TASKS_EXTENSION};
 pub use crate::manager::entry::PluginTool;
 use crate::protocol::server::{Changing, ServerConfig};
 
@@ -80,8 +80,9 @@ pub struct HubConfig {
     /// Tools that are commands, beside what the program offers itself. One whose name is taken is left out, with
     /// a diagnostic.
     pub plugins: Vec<PluginTool>,
-    /// Servers whose tools are offered beside the channel tools. What the program offers itself
-    /// ([`HubConfig::local`]) does not go together with them.
+    /// Servers whose tools, resources and prompts are offered beside the channel tools and what the program
+    /// offers itself. Of two things with one name those of the channel and of the program keep it, and a
+    /// server's is shown as `server__name`.
     pub upstream: Option<UpstreamConfig>,
     /// Whether conversations are announced to Claude as channel messages.
     pub channel_mode: ChannelMode,
@@ -251,8 +252,8 @@ enum Owner {
 pub struct Hub {
     limits: Limits,
     server: Arc<ServerConfig>,
-    /// The result of `tools/list`.
-    tools: String,
+    /// The channel tools, as `tools/list` has them, where there is a Gateway.
+    channel_tools: Vec<String>,
     hook: Option<HookConfig>,
     tap: bool,
     entropy: Box<dyn Entropy>,
@@ -331,12 +332,16 @@ impl Hub {
             let mut seed = [0; 8];
             entropy.fill(&mut seed);
             let jitter = Box::new(Seeded::new(u64::from_le_bytes(seed)));
-            UpstreamSide::new(config, identity.as_json(), &limits, jitter, now)
+            let alone = gateway.is_none() && local.is_none() && plugins.is_empty();
+            UpstreamSide::new(config, identity.as_json(), &limits, jitter, alone, now)
         });
         let mut hub = Self {
             http: HttpFront::new(http, server.clone(), &limits),
             server,
-            tools: tool_list(),
+            channel_tools: gateway
+                .as_ref()
+                .map(|_| channel_tools())
+                .unwrap_or_default(),
             hook,
             tap,
             entropy,
@@ -368,6 +373,7 @@ impl Hub {
             limits,
         };
         hub.offer_plugins(plugins);
+        hub.reserve_names();
         hub.settle(now);
         hub
     }
@@ -471,16 +477,13 @@ impl Hub {
     }
 }
 
-fn tool_list() -> String {
-    let mut json = String::from(r#"{"tools":["#);
-    for (i, tool) in Bridge::tool_list().iter().enumerate() {
-        if i > 0 {
-            json.push(',');
-        }
+fn channel_tools() -> Vec<String> {
+    let raw = |tool: &crate::bridge::ToolDef| {
+        let mut json = String::new();
         tool.write_json(&mut json, tool.name);
-    }
-    json.push_str("]}");
-    json
+        json
+    };
+    Bridge::tool_list().iter().map(raw).collect()
 }
 
 /// What peers say of the hub: channel tools with a Gateway, and what the embedding program offers.
@@ -516,15 +519,29 @@ fn server_config(
             .iter()
             .any(|members| members.contains(&format!("\"{name}\":")))
     };
-    // A server says what it has only once it is connected to. What it lacks it refuses itself.
-    if let (Some(upstream), None, None, false) = (upstream, bridge, local, has_plugins) {
-        if upstream.servers.len() == 1 {
-            for members in [&mut legacy, &mut modern] {
-                members.push(r#""resources":{},"prompts":{},"completions":{}"#.to_owned());
-            }
-        }
+    // Nobody waits for servers to say what they have: they may have all of it.
+    if upstream.is_some() {
+        changing = Changing {
+            tools: true,
+            prompts: true,
+            resources: true,
+        };
+        let subscribe = match offered.as_ref().is_some_and(|all| all.resource_updates) {
+            true => r#""subscribe":true,"#,
+            false => "",
+        };
+        let all = format!(
+            r#""tools":{{"listChanged":true}},"resources":{{{subscribe}"listChanged":true}},"prompts":{{"listChanged":true}},"completions":{{}},"logging":{{}}"#
+        );
+        let tasks = offered.as_ref().is_some_and(|all| all.task_updates);
+        let tasks = tasks.then(|| format!(r#""extensions":{{"{TASKS_EXTENSION}":{{}}}}"#));
+        let bridge = legacy
+            .drain(..)
+            .filter(|members| members.contains("claude/"));
+        legacy = bridge.chain([all.clone()]).collect();
+        modern = tasks.into_iter().chain([all]).collect();
     }
-    changing.tools |= upstream.is_some() || has_plugins;
+    changing.tools |= has_plugins;
     if bridge.is_some() || upstream.is_some() || has_plugins {
         for members in [&mut legacy, &mut modern] {
             if !declares(members, "tools") {
@@ -660,9 +677,7 @@ impl Driven for Hub {
             self.local
                 .as_ref()
                 .and_then(|local| local.desk.next_deadline()),
-            self.upstream
-                .as_ref()
-                .and_then(|side| side.manager.next_deadline()),
+            self.upstream.as_ref().and_then(UpstreamSide::next_deadline),
             self.plugins.next_deadline(),
             self.bridge.next_deadline(),
             self.gate.next_deadline(),

@@ -114,6 +114,7 @@ impl Hub {
     /// the same stay, and so do calls that run. Clients are told when anything has changed.
     pub fn set_plugin_tools(&mut self, now: Now, tools: Vec<PluginTool>) {
         if self.offer_plugins(tools) {
+            self.reserve_names();
             if let Some(local) = &mut self.local {
                 local.desk.list_changed(List::Tools);
             }

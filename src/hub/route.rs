@@ -9,6 +9,7 @@ use crate::codec::shared_text::SharedText;
 use crate::gate::{GatedCall, Passage, Question, ToolCall};
 use crate::ids::{CallId, PeerId};
 use crate::link::command::{Bounds, CommandRun};
+use crate::manager::catalog::PagedList;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{CallParams, ToolResult};
 use crate::protocol::server::{Answer, RequestKey, ServerEvent, ServerPeer, ServerRequest};
@@ -56,15 +57,7 @@ impl Hub {
     pub(super) fn route_known_request(&mut self, now: Now, peer: PeerId, request: ServerRequest) {
         match &*request.method {
             "tools/list" if self.gateway.is_some() => {
-                let mut tools = std::mem::take(&mut self.tools);
-                let channel = tools.len();
-                self.append_local_tools(&mut tools);
-                self.respond(now, peer, request.key, Answer::List(&tools));
-                if tools.len() != channel {
-                    tools.truncate(channel - 2);
-                    tools.push_str("]}");
-                }
-                self.tools = tools;
+                self.serve_own_list(now, peer, PagedList::Tools, &request);
             }
             LIMITS_METHOD if self.may_see_limits(peer) => {
                 let document = self.limits_document();
@@ -84,19 +77,6 @@ impl Hub {
                 self.route_query(now, peer, key, &method, facts);
             }
         }
-    }
-
-    /// Adds what the program and the commands offer to a list of tools.
-    pub(super) fn append_local_tools(&self, list: &mut String) {
-        let Some(local) = &self.local else { return };
-        list.truncate(list.len() - 2);
-        for tool in local.desk.registry().tool_definitions() {
-            if !list.ends_with('[') {
-                list.push(',');
-            }
-            list.push_str(tool);
-        }
-        list.push_str("]}");
     }
 
     /// What is known of a request beside its method.
@@ -155,7 +135,7 @@ impl Hub {
         let caller = self.peer(peer).map(ServerPeer::client_name);
         call.caller = caller.cloned().unwrap_or_default();
         call.principal = self.principal(peer);
-        if let (true, Some(side)) = (local, &mut self.local) {
+        if let (true, Some(side)) = (local && !ours, &mut self.local) {
             side.remember(call.id, facts);
         }
         if let Some(trail) = &mut self.trail {
@@ -220,7 +200,7 @@ impl Hub {
         self.bridge.call(now, gated, &mut *self.entropy);
     }
 
-    fn is_bridged(&self, tool: &str) -> bool {
+    pub(super) fn is_bridged(&self, tool: &str) -> bool {
         self.gateway.is_some() && Bridge::owns(tool)
     }
 
@@ -235,7 +215,7 @@ impl Hub {
             }
             Place::Bridge => self.bridge.cancel(call),
             Place::Local | Place::Reading => {}
-            Place::Upstream | Place::UpstreamRead => {
+            Place::Upstream | Place::UpstreamRead | Place::UpstreamOther => {
                 if let Some(side) = &mut self.upstream {
                     side.cancel(now, call);
                 }

@@ -252,11 +252,13 @@ impl Upstream {
         if value >= limit {
             return Err(explain::busy(&self.config, value, limit));
         }
-        if job.ticket.is_some() {
+        // A list that cannot be had is no reason to refuse calls.
+        let is_list = matches!(job.work, Work::List { .. });
+        if job.ticket.is_some() && !is_list {
             let pass = self.pause.ask(turn.now);
             job.pass = Some(pass.map_err(|left| explain::paused(&self.config, left.retry_in))?);
         }
-        if let Work::List { .. } = job.work {
+        if is_list {
             job.until = Some(turn.now.after(self.config.times.list));
         }
         self.waiting.push_back(job);

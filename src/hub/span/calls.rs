@@ -2,6 +2,7 @@
 
 use super::UpstreamSide;
 use crate::clock::Now;
+use crate::codec::shared_text::SharedText;
 use crate::gate::GatedCall;
 use crate::hub::Hub;
 use crate::hub::ledger::Place;
@@ -21,6 +22,7 @@ impl UpstreamSide {
             self.tickets.remove(&ticket);
             self.manager.cancel(now, ticket, "the client took it back");
         }
+        self.searches.remove(&call);
     }
 
     /// The headers that repeat arguments of a tool, as far as it is known to a client's runtime.
@@ -33,8 +35,12 @@ impl UpstreamSide {
     /// The server that offers a tool, by its shown name, to a client.
     fn server_of(&self, peer: PeerId, tool: &str) -> Option<ServerKey> {
         let runtime = self.runtimes.get(&peer)?;
-        let found = self.manager.catalog(*runtime)?.find(tool)?;
-        Some(found.server.clone())
+        let found = self.manager.catalog(*runtime)?.find(tool);
+        match found {
+            Some(found) => Some(found.server.clone()),
+            None if self.leaves_tools() => self.only_server(),
+            None => None,
+        }
     }
 }
 
@@ -86,26 +92,54 @@ impl Hub {
             let error = RpcError::method_not_found(&request.method);
             return self.respond(now, peer, request.key, Answer::Error(&error));
         };
+        self.ask_server(now, peer, runtime, &key, request, request.params.clone());
+    }
+
+    /// Sends a request that is no tool call to a server, with these params in place of its own. Gives the call
+    /// that it is from now on; `None` when there is no room for one, which the client is told.
+    pub(super) fn ask_server(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        runtime: RuntimeId,
+        server: &ServerKey,
+        request: &ServerRequest,
+        params: Option<SharedText>,
+    ) -> Option<CallId> {
         if let Err(error) = self.check_room() {
-            return self.respond(now, peer, request.key, Answer::Error(&error));
+            self.respond(now, peer, request.key, Answer::Error(&error));
+            return None;
         }
         let call = self.ledger.open(peer, request.key);
         let is_read = request.method.ends_with("/list") || request.method == "resources/read";
         let place = match is_read {
             true => Place::UpstreamRead,
-            false => Place::Upstream,
+            false => Place::UpstreamOther,
         };
         self.ledger.moved(call, place);
-        let Some(side) = &mut self.upstream else {
+        self.send_request(now, call, runtime, (server, request), params.as_deref());
+        Some(call)
+    }
+
+    /// The same for a call that it is already.
+    pub(super) fn send_request(
+        &mut self,
+        now: Now,
+        call: CallId,
+        runtime: RuntimeId,
+        (server, request): (&ServerKey, &ServerRequest),
+        params: Option<&str>,
+    ) {
+        let (Some(entry), Some(side)) = (self.ledger.entry(call), &mut self.upstream) else {
             return;
         };
         let options = Options {
             wants_progress: request.wants_progress,
-            headers: self.http.trace_of(peer, request.key),
+            headers: self.http.trace_of(entry.peer, entry.key),
             ..Options::default()
         };
-        let asked = (&*request.method, request.params.as_deref());
-        let ticket = side.manager.request(now, runtime, &key, asked, options);
+        let asked = (&*request.method, params);
+        let ticket = side.manager.request(now, runtime, server, asked, options);
         side.tickets.insert(ticket, call);
         side.calls.insert(call, ticket);
     }
@@ -123,6 +157,9 @@ impl Hub {
             return;
         };
         side.calls.remove(&call);
+        if self.search_on(now, call, outcome.is_ok()) {
+            return;
+        }
         let Some(entry) = self.ledger.entry(call) else {
             return;
         };
@@ -131,7 +168,7 @@ impl Hub {
                 self.conclude(now, call, Answer::List(&result));
             }
             Ok(result) => self.conclude(now, call, Answer::Result(&result)),
-            Err(error) => self.conclude_failure(now, call, &error),
+            Err(error) => self.conclude_failure(now, call, entry.place, &error),
         }
     }
 
@@ -145,9 +182,9 @@ impl Hub {
         });
     }
 
-    /// What a server answered with an error is passed on as one; everything else is a result that says what
-    /// happened, so that a model can act on it.
-    fn conclude_failure(&mut self, now: Now, call: CallId, error: &UpstreamError) {
+    /// What a server answered with an error is passed on as one; everything else is, of a tool call, a result
+    /// that says what happened, so that a model can act on it.
+    fn conclude_failure(&mut self, now: Now, call: CallId, place: Place, error: &UpstreamError) {
         let refusal = match (&error.facts.rpc, error.kind) {
             // These speak of the hop between the server and us, which is not the client's.
             (Some(remote), FailureKind::Remote) if is_of_the_hop(remote.code) => Some(RpcError {
@@ -167,6 +204,11 @@ impl Hub {
             }
             (_, FailureKind::Arguments) => Some(RpcError {
                 code: ErrorCode::InvalidParams,
+                message: error.message.clone(),
+                data: Some(error.data()),
+            }),
+            _ if place != Place::Upstream => Some(RpcError {
+                code: ErrorCode::InternalError,
                 message: error.message.clone(),
                 data: Some(error.data()),
             }),

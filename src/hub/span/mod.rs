@@ -1,15 +1,15 @@
 //! The side of upstream servers: their tools for our clients, each client with a runtime of its own.
 //!
-//! A line client, an HTTP session, and all stateless requests of one caller are one runtime each. What a
-//! client asks before its runtime knows the tools waits until every server has said what it has, or has
-//! failed. With one server and nothing beside it, every other request goes to it as it is.
+//! A line client, an HTTP session, and all stateless requests of one caller are one runtime each. With one
+//! server and nothing beside it, requests go to it as they are; else see `lists`.
 
 mod calls;
 mod lists;
 
 use std::collections::BTreeMap;
 
-use super::{Hub, LIMITS_METHOD};
+use self::lists::{Lists, Parked, Search};
+use super::Hub;
 use crate::clock::Now;
 use crate::diagnostic::{Diagnostic, Subject};
 use crate::entropy::Entropy;
@@ -19,7 +19,6 @@ use crate::link::Driven as _;
 use crate::manager::server_config::{ServerConfig, ServerKey};
 use crate::manager::{Manager, ManagerOutput, Prefix, Settings};
 use crate::protocol::error::{ErrorCode, RpcError};
-use crate::protocol::server::{Answer, List, RequestKey, ServerRequest};
 
 /// Wires from here on are the manager's; the hub's own stay below.
 pub(in crate::hub) const FIRST_WIRE: WireId = WireId(1 << 31);
@@ -41,8 +40,13 @@ pub(in crate::hub) struct UpstreamSide {
     clients: BTreeMap<RuntimeId, PeerId>,
     tickets: BTreeMap<TicketId, CallId>,
     calls: BTreeMap<CallId, TicketId>,
-    /// Requests that wait for the tools to be known. Bounded by what clients may have open.
-    parked: Vec<(PeerId, ServerRequest)>,
+    /// Nothing is offered beside the servers.
+    alone: bool,
+    lists: Lists,
+    /// Requests that wait until it is known what the servers have. Bounded by what clients may have open.
+    parked: Vec<Parked>,
+    /// Resources that are looked for at one server after the other.
+    searches: BTreeMap<CallId, Search>,
 }
 
 impl std::fmt::Debug for UpstreamSide {
@@ -59,6 +63,7 @@ impl UpstreamSide {
         identity: String,
         limits: &Limits,
         entropy: Box<dyn Entropy>,
+        alone: bool,
         now: Now,
     ) -> Self {
         let settings = Settings {
@@ -75,7 +80,10 @@ impl UpstreamSide {
             clients: BTreeMap::new(),
             tickets: BTreeMap::new(),
             calls: BTreeMap::new(),
+            alone,
+            lists: Lists::new(limits),
             parked: Vec::new(),
+            searches: BTreeMap::new(),
         }
     }
 
@@ -93,6 +101,9 @@ impl UpstreamSide {
             })?;
         self.runtimes.insert(peer, made);
         self.clients.insert(made, peer);
+        if self.leaves_tools() {
+            self.manager.leave_tools(now, made, true);
+        }
         Ok(made)
     }
 
@@ -107,8 +118,9 @@ impl UpstreamSide {
 
     /// A client is gone.
     pub(in crate::hub) fn close_client(&mut self, now: Now, peer: PeerId) {
-        self.parked.retain(|(of, _)| *of != peer);
+        self.parked.retain(|parked| !parked.is_of(peer));
         if let Some(runtime) = self.runtimes.remove(&peer) {
+            self.lists.forget(runtime);
             self.clients.remove(&runtime);
             self.manager.close_runtime(now, runtime);
         }
@@ -116,75 +128,6 @@ impl UpstreamSide {
 }
 
 impl Hub {
-    /// Takes a request that concerns upstream servers; gives back one that does not.
-    pub(in crate::hub) fn route_upstream(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        request: ServerRequest,
-    ) -> Option<ServerRequest> {
-        let alone = self.gateway.is_none() && self.local.is_none();
-        let Some(side) = &mut self.upstream else {
-            return Some(request);
-        };
-        let is_list = &*request.method == "tools/list";
-        let is_call = &*request.method == "tools/call";
-        if &*request.method == LIMITS_METHOD || (!is_list && !is_call && !alone) {
-            return Some(request);
-        }
-        let runtime = match side.runtime_of(now, peer) {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                self.respond(now, peer, request.key, Answer::Error(&error));
-                return None;
-            }
-        };
-        if is_list || is_call {
-            side.manager.connect(now, runtime);
-            if side.manager.is_settled(runtime) {
-                return self.serve_parked(now, peer, request);
-            }
-            side.parked.push((peer, request));
-        } else {
-            self.pass_through(now, peer, runtime, &request);
-        }
-        None
-    }
-
-    /// Requests whose runtime knows its tools by now.
-    fn serve_settled(&mut self, now: Now) -> bool {
-        let Some(side) = &mut self.upstream else {
-            return false;
-        };
-        let settled = |side: &UpstreamSide, peer: &PeerId| {
-            side.runtimes
-                .get(peer)
-                .is_none_or(|id| side.manager.is_settled(*id))
-        };
-        let (ready, parked) = std::mem::take(&mut side.parked)
-            .into_iter()
-            .partition::<Vec<_>, _>(|(peer, _)| settled(side, peer));
-        side.parked = parked;
-        let moved = !ready.is_empty();
-        for (peer, request) in ready {
-            if let Some(call) = self.serve_parked(now, peer, request) {
-                self.route_known_request(now, peer, call);
-            }
-        }
-        moved
-    }
-
-    /// A parked request is taken back. Says whether there was one.
-    pub(in crate::hub) fn drop_parked(&mut self, peer: PeerId, key: RequestKey) -> bool {
-        let Some(side) = &mut self.upstream else {
-            return false;
-        };
-        let before = side.parked.len();
-        side.parked
-            .retain(|(of, request)| *of != peer || request.key != key);
-        side.parked.len() != before
-    }
-
     pub(in crate::hub) fn step_upstream(&mut self, now: Now) -> bool {
         let mut moved = false;
         while let Some(output) = self
@@ -200,25 +143,31 @@ impl Hub {
                 self.io.push_back(request);
             }
         }
-        moved | self.serve_settled(now)
+        moved | self.serve_settled(now) | self.tell_due_changes(now)
     }
 
     fn route_upstream_output(&mut self, now: Now, output: ManagerOutput) {
         match output {
             ManagerOutput::Answer { ticket, outcome } => {
-                self.answer_upstream(now, ticket, outcome);
+                if let Some(outcome) = self.take_walk(now, ticket, outcome) {
+                    self.answer_upstream(now, ticket, outcome);
+                }
             }
             ManagerOutput::Progress { ticket, params } => {
                 self.progress_of_upstream(now, ticket, &params);
             }
             ManagerOutput::CatalogChanged(runtime) => {
-                let side = self.upstream.as_ref();
-                let Some(peer) = side.and_then(|side| side.clients.get(&runtime)) else {
-                    return;
-                };
-                self.with_peer(now, *peer, |peer, sink| {
-                    peer.list_changed(List::Tools, sink)
-                });
+                self.route_list_change(now, runtime, None);
+            }
+            ManagerOutput::ListChanged {
+                runtime,
+                server,
+                list,
+            } => self.route_list_change(now, runtime, Some((&server, list))),
+            ManagerOutput::StateChanged { runtime, server } => {
+                if let Some(side) = &mut self.upstream {
+                    side.server_moved(now, runtime, &server);
+                }
             }
             ManagerOutput::Diagnostic { diagnostic, .. } => self.diagnose(Diagnostic::new(
                 diagnostic.level,
@@ -228,9 +177,7 @@ impl Hub {
             // No client is asked: none was declared to be there to answer.
             ManagerOutput::Question { .. }
             | ManagerOutput::QuestionGone(_)
-            | ManagerOutput::Notification { .. }
-            | ManagerOutput::ListChanged { .. }
-            | ManagerOutput::StateChanged { .. } => {}
+            | ManagerOutput::Notification { .. } => {}
         }
     }
 
@@ -238,6 +185,7 @@ impl Hub {
     pub fn set_servers(&mut self, now: Now, servers: Vec<ServerConfig>) {
         if let Some(side) = &mut self.upstream {
             side.manager.set_servers(now, servers);
+            side.servers_changed(now);
         }
         self.settle(now);
     }
