@@ -63,6 +63,9 @@ pub enum FailureKind {
     Closed,
     /// The server answered with a JSON-RPC error.
     Remote,
+    /// The server needs an answer of the client, which refused it or has not declared that it gives such
+    /// answers. The error that says so stands in [`Facts::rpc`].
+    Unanswered,
     /// The arguments do not match the tool's schema, or there is no such tool; nothing was sent.
     Arguments,
     /// The server says it has too much to do (429, 503), or is paused after failures.

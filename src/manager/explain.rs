@@ -11,7 +11,7 @@ use crate::manager::diagnostic::ServerDiagnostic;
 use crate::manager::error::{FailureKind, Phase, UpstreamError};
 use crate::manager::health::RetryAfter;
 use crate::manager::server_config::{ServerConfig, ServerKey, Transport};
-use crate::protocol::client::peer::{CallFault, ConnectFault};
+use crate::protocol::client::peer::{CallFault, ConnectFault, RemoteError};
 use crate::protocol::client::{RequestEnd, StatusEnd};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::secret::{Quoted, mask_text};
@@ -166,9 +166,35 @@ pub(super) fn not_gated(key: &ServerKey) -> UpstreamError {
 pub(super) fn nobody_to_ask() -> RpcError {
     RpcError::new(
         ErrorCode::InternalError,
-        "no client can be asked: the server is shared and the request belongs to no call"
-            .to_owned(),
+        "no client can be asked: the server is shared and the request belongs to no call",
     )
+}
+
+/// The client is gone before it has answered.
+pub(super) fn client_is_gone() -> RpcError {
+    RpcError::new(
+        ErrorCode::InternalError,
+        "the client is gone: it has not answered",
+    )
+}
+
+/// A question of a server was refused: no client has declared that it answers such.
+pub(super) fn undeclared_question(config: &ServerConfig, method: &str) -> ServerDiagnostic {
+    let message = format!(
+        "server {} asks for {method}, which its client has not declared: refused with -32601",
+        name(config)
+    );
+    ServerDiagnostic::new(&config.key, Phase::Call, Level::Warning, message)
+        .with_code("undeclared-question")
+}
+
+/// A question of a shared server was refused: it is not known whose call it is for.
+pub(super) fn question_of_no_call(key: &ServerKey, method: &str) -> ServerDiagnostic {
+    let message = format!(
+        "server {} asks for {method} outside of any one call, and is shared: refused with -32603",
+        Quoted(key.as_str())
+    );
+    ServerDiagnostic::new(key, Phase::Call, Level::Warning, message).with_code("question-of-no-call")
 }
 
 /// A request got no result.
@@ -184,6 +210,21 @@ pub(super) fn call(config: &ServerConfig, stderr: &str, fault: &CallFault) -> Up
         CallFault::TimedOut { limit, .. } => {
             let mut error = with_stderr(at(FailureKind::TimedOut), stderr);
             error.facts.limit = Some(millis(*limit));
+            error
+        }
+        CallFault::Refused(remote) => {
+            let mut error = at(FailureKind::Unanswered);
+            error.facts.rpc = Some(remote.clone());
+            error
+        }
+        CallFault::Undeclared { feature, .. } => {
+            let mut error = at(FailureKind::Unanswered);
+            error.facts.rpc = Some(RemoteError {
+                code: ErrorCode::MissingClientCapability.number().into(),
+                message: error.message.clone(),
+                data: Some(format!(r#"{{"requiredCapabilities":{{"{feature}":{{}}}}}}"#).into()),
+                raw: None,
+            });
             error
         }
         CallFault::Cancelled => at(FailureKind::Cancelled),

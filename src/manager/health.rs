@@ -61,6 +61,7 @@ impl Verdict {
             | FailureKind::Authorization
             | FailureKind::Limit
             | FailureKind::Arguments
+            | FailureKind::Unanswered
             | FailureKind::Disposed
             | FailureKind::Cancelled => Self::None,
         }

@@ -23,6 +23,9 @@ pub struct Options {
     /// Headers for this request alone, name and value: the trace context of the client that is served. Over
     /// other transports than HTTP they are left out.
     pub headers: Vec<(Box<str>, Box<str>)>,
+    /// What the one who asks has declared, a raw object, in place of what the runtime's servers were told.
+    /// Of effect where each request says it: towards servers of the stateless era.
+    pub capabilities: Option<Box<str>>,
 }
 
 /// What is to be done.

@@ -289,6 +289,8 @@ struct Slot {
     due: Option<Uptime>,
     /// What it offers, for runtimes that come later; `None` before its first listing.
     offer: Option<Offer>,
+    /// A question of it was refused because it belonged to no call, and that was told.
+    asks_nobody: bool,
 }
 
 /// The tools of a server as they were listed last, and what was said of them.
@@ -428,12 +430,37 @@ impl Manager {
     /// # Errors
     /// The limit, when there are `runtimes_max` already.
     pub fn open_runtime(&mut self, now: Now, prefix: Prefix) -> Result<RuntimeId, usize> {
+        self.open(now, prefix, None)
+    }
+
+    /// A new session of a client that has declared `capabilities`, a raw object: its own servers are told
+    /// those. Shared servers are told what [`Settings`] says, and what a question of theirs needs is for
+    /// whoever answers it to know.
+    ///
+    /// # Errors
+    /// As [`Manager::open_runtime`].
+    pub fn open_runtime_as(
+        &mut self,
+        now: Now,
+        prefix: Prefix,
+        capabilities: String,
+    ) -> Result<RuntimeId, usize> {
+        self.open(now, prefix, Some(capabilities))
+    }
+
+    fn open(
+        &mut self,
+        now: Now,
+        prefix: Prefix,
+        capabilities: Option<String>,
+    ) -> Result<RuntimeId, usize> {
         if self.runtimes.len() >= self.limits.runtimes_max || self.closed {
             return Err(self.limits.runtimes_max);
         }
         let id = self.next_runtime;
         self.next_runtime = id.next();
         let mut runtime = Runtime::new(prefix, &self.reserved, self.limits.tools_max, now.up);
+        runtime.capabilities = capabilities;
         runtime.name_servers(self.servers.keys());
         self.runtimes.insert(id, runtime);
         self.touch(now, id);
@@ -494,7 +521,7 @@ impl Manager {
             self.outputs
                 .push_back(ManagerOutput::QuestionGone(question));
             self.with(now, asked.upstream, |one, turn| {
-                one.answer(turn, asked.question, Err(explain::nobody_to_ask()))
+                one.answer(turn, asked.question, Err(explain::client_is_gone()))
             });
         }
     }

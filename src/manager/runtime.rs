@@ -19,6 +19,8 @@ pub(super) struct Runtime {
     /// The connection to each server; shared ones stand in several runtimes.
     pub(super) upstreams: BTreeMap<ServerKey, UpstreamId>,
     pub(super) catalog: Catalog,
+    /// What its own servers are told, where that differs from what all others are told.
+    pub(super) capabilities: Option<String>,
     pub(super) prefix: Prefix,
     pub(super) names: Names,
     /// The same for prompts: what is a tool's name may be a prompt's, too.
@@ -75,6 +77,7 @@ impl Runtime {
         Self {
             upstreams: BTreeMap::new(),
             catalog: Catalog::new(),
+            capabilities: None,
             prefix,
             names: names(&reserved.tools),
             prompt_names: names(&reserved.prompts),

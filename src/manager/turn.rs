@@ -116,6 +116,12 @@ impl Manager {
             } => {
                 // A shared server's question that belongs to no call has no one it could be put to.
                 let Some(runtime) = self.one_concerned(&owners, ticket) else {
+                    if let Some(slot) = self.slots.get_mut(&id) {
+                        if !std::mem::replace(&mut slot.asks_nobody, true) {
+                            let diagnostic = explain::question_of_no_call(&key, &method);
+                            self.tell(&owners[..owners.len().min(1)], &diagnostic);
+                        }
+                    }
                     let refusal = explain::nobody_to_ask();
                     return self.with(now, id, |one, turn| {
                         one.answer(turn, question, Err(refusal))
@@ -515,12 +521,20 @@ impl Manager {
         let upstream = shared.unwrap_or_else(|| {
             let made = self.next_upstream;
             self.next_upstream = UpstreamId(made.0 + 1);
+            // What one session has declared is not true of another.
+            let mut face = self.face.clone();
+            if let (Isolation::Session, Some(of_client)) =
+                (config.isolation, &runtime.capabilities)
+            {
+                face.capabilities.clone_from(of_client);
+            }
             let slot = Slot {
-                upstream: Upstream::new(config.clone(), left, &self.limits, self.face.clone()),
+                upstream: Upstream::new(config.clone(), left, &self.limits, face),
                 key: key.clone(),
                 owners: BTreeSet::new(),
                 due: None,
                 offer: None,
+                asks_nobody: false,
             };
             self.slots.insert(made, slot);
             made

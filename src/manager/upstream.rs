@@ -593,7 +593,7 @@ impl Upstream {
                 params,
                 on,
             } => {
-                let ticket = self.ticket_of(on);
+                let ticket = self.ticket_of_question(on);
                 self.questions.insert(id);
                 self.outputs.push_back(UpstreamOutput::Question {
                     id,
@@ -605,6 +605,11 @@ impl Upstream {
             PeerOutput::QuestionGone(id) => {
                 self.questions.remove(&id);
                 self.outputs.push_back(UpstreamOutput::QuestionGone(id));
+            }
+            PeerOutput::Undeclared { method } => {
+                let diagnostic = explain::undeclared_question(&self.config, method);
+                self.outputs
+                    .push_back(UpstreamOutput::Diagnostic(diagnostic));
             }
             PeerOutput::Noise { why, sample } => match &mut self.noise {
                 // A server that prints a thousand lines at once is one thing to be told of.

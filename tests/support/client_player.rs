@@ -163,6 +163,8 @@ impl ClientPlayer {
         while let Some(output) = self.peer.poll() {
             match output {
                 PeerOutput::Send(_) | PeerOutput::Forget(_) => self.to_server.push_back(output),
+                // Told beside the refusal that the server gets.
+                PeerOutput::Undeclared { .. } => {}
                 PeerOutput::Ready
                 | PeerOutput::Failed(_)
                 | PeerOutput::TryOlderPair
@@ -211,6 +213,7 @@ impl ClientPlayer {
                         })
                         .collect(),
                     raw_questions: wanted.raw,
+                    capabilities: None,
                 };
                 peer.request(now, UpstreamRequestId(id.ok_or("id is missing")?), spec);
             }
@@ -322,6 +325,7 @@ fn shape(output: &PeerOutput) -> (&'static str, Option<u64>, Option<u64>, Option
             let text = format!(r#"{{"method":{},"params":{params}}}"#, json!(method));
             ("notification", None, on, Some(text))
         }
+        PeerOutput::Undeclared { method } => ("undeclared", None, None, quoted(method)),
         PeerOutput::ListChanged(list) => {
             let name = match list {
                 ListKind::Tools => "tools",

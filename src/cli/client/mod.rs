@@ -209,6 +209,10 @@ pub(super) fn exit_of(error: &UpstreamError) -> Exit {
             Some(-32602) if error.phase == crate::manager::error::Phase::Call => Exit::ToolError,
             Some(_) | None => Exit::Failed,
         },
+        FailureKind::Unanswered => match error.facts.rpc.as_ref().map(|error| error.code) {
+            Some(-32021) => Exit::Protocol,
+            Some(_) | None => Exit::Failed,
+        },
         FailureKind::Config
         | FailureKind::Closed
         | FailureKind::Unavailable

@@ -51,6 +51,7 @@ impl Upstream {
             wants_progress: job.options.wants_progress || times.total.is_some(),
             headers,
             raw_questions: job.options.raw_questions,
+            capabilities: job.options.capabilities.as_deref(),
         };
         line.peer.request(now, id, spec);
         self.open.insert(id, job);
@@ -435,6 +436,15 @@ impl Upstream {
 
     pub(super) fn ticket_of(&self, id: Option<UpstreamRequestId>) -> Option<TicketId> {
         self.open.get(&id?).and_then(|job| job.ticket)
+    }
+
+    /// For whose sake the server asks something. Lines do not say it: then it is the one request that is open.
+    pub(super) fn ticket_of_question(&self, id: Option<UpstreamRequestId>) -> Option<TicketId> {
+        if id.is_some() {
+            return self.ticket_of(id);
+        }
+        let mut open = self.open.values().filter_map(|job| job.ticket);
+        open.next().filter(|_| open.next().is_none())
     }
 
     fn stderr_tail(&self) -> &str {

@@ -210,6 +210,15 @@ pub enum CallFault {
     },
     /// What came is no answer. One line.
     Violation(String),
+    /// The server needs an answer that whoever was asked refused to give: their error.
+    Refused(RemoteError),
+    /// The server asks for what the client of this request has not declared.
+    Undeclared {
+        /// What it asks for.
+        method: &'static str,
+        /// What would have to be declared for that.
+        feature: &'static str,
+    },
 }
 
 impl fmt::Display for CallFault {
@@ -225,6 +234,12 @@ impl fmt::Display for CallFault {
             Self::Busy { value, limit } => {
                 write!(f, "busy: {value} requests are open, limit {limit}")
             }
+            Self::Refused(error) => write!(f, "a question of the server was refused: {error}"),
+            Self::Undeclared { method, feature } => write!(
+                f,
+                "server asks for what we did not offer: {method}, which the client capability \
+                 {feature} allows"
+            ),
         }
     }
 }

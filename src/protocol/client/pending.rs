@@ -59,6 +59,10 @@ pub struct RequestSpec<'a> {
     /// Hand a result that wants input through, instead of asking. The capabilities in the caller's `_meta`,
     /// if there are any, then take the place of ours.
     pub raw_questions: bool,
+    /// What the client of this request has declared, a raw object, in place of
+    /// [`PeerConfig::capabilities`](super::peer::PeerConfig::capabilities). Of effect in the stateless era,
+    /// where each request says it.
+    pub capabilities: Option<&'a str>,
 }
 
 /// A request under way.
@@ -76,6 +80,8 @@ pub(super) struct Call {
     /// The caller's own progress token, raw.
     token: Option<Box<str>>,
     raw_questions: bool,
+    /// In place of those of the conversation.
+    pub(super) capabilities: Option<Box<str>>,
     takes_tasks: bool,
     deadline: Uptime,
     /// The latest that progress can move the deadline to.
@@ -209,6 +215,7 @@ impl ClientPeer {
             tells_progress: spec.wants_progress || token.is_some(),
             token: token.map(Box::from),
             raw_questions: spec.raw_questions,
+            capabilities: spec.capabilities.map(Box::from),
             deadline: now.up,
             total_by: spec.total.map_or(far_future(), |total| now.after(total)),
             held_by: now.up,
@@ -222,6 +229,7 @@ impl ClientPeer {
         let meta = spec.params.and_then(|params| member(params, "_meta"));
         let own = meta.and_then(|meta| member(meta, META_CLIENT_CAPABILITIES));
         let capabilities = own.filter(|_| spec.raw_questions);
+        let capabilities = capabilities.or(spec.capabilities);
         let capabilities = capabilities.unwrap_or(&self.config.capabilities);
         member(capabilities, "extensions")
             .and_then(|extensions| member(extensions, TASKS))
@@ -238,6 +246,9 @@ impl ClientPeer {
     ) {
         let dialect = self.dialect();
         let mut add = self.additions(dialect, call.raw_questions);
+        if let (Some(stateless), Some(capabilities)) = (&mut add.stateless, &call.capabilities) {
+            stateless.capabilities = capabilities;
+        }
         add.token = call.asks_progress.then_some(wire);
         add.retry = retry;
         let params = Params::read(&call.method, params).unwrap_or_default();

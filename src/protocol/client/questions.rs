@@ -7,16 +7,17 @@
 //! | a feature we declared                        | handshake   | Question; the answer leaves when it is given |
 //! | the same, and too many are open              | handshake   | -32603, busy                                |
 //! | a second request with an id that is open     | handshake   | -32600                                      |
-//! | any other request                            | handshake   | -32601                                      |
+//! | any other request                            | handshake   | -32601; Undeclared, where a capability is missing |
 //! | any request                                  | 2026-07-28  | Noise: there are none                       |
 //! | `input_required` with questions              | 2026-07-28  | Questions; the request leaves again when all are answered |
 //! | `input_required` without questions           | 2026-07-28  | the request leaves again at once            |
-//! | the same, too often, of nothing, or of what we have not declared | 2026-07-28 | Response: a violation |
+//! | the same, too often, or of nothing           | 2026-07-28  | Response: a violation                       |
+//! | the same, of what the request's client has not declared | 2026-07-28 | Response: undeclared          |
 //! | an error for an answer                       | 2026-07-28  | Response: that error; the other questions are gone |
 //!
 //! Source: Spec 2025-11-25 client/*; 2026-07-28 basic/patterns/mrtr.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::OutgoingKind;
@@ -39,11 +40,23 @@ const FEATURES: [(&str, &str); 3] = [
     ("roots/list", "roots"),
 ];
 
+/// The question and the capability it needs; `None` for what is no question.
+fn feature_of(method: Text<'_>) -> Option<(&'static str, &'static str)> {
+    FEATURES.into_iter().find(|(name, _)| method.is(name))
+}
+
+/// Whether a raw capabilities object has a feature.
+fn declares(capabilities: &str, feature: &str) -> bool {
+    member(capabilities, feature).is_some_and(|raw| raw.starts_with('{'))
+}
+
 /// All questions that are open.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     open: BTreeMap<QuestionId, Question>,
     last: QuestionId,
+    /// What was refused because it is not declared, and told.
+    undeclared: BTreeSet<&'static str>,
 }
 
 #[derive(Debug)]
@@ -112,20 +125,6 @@ struct Wanted<'a> {
 }
 
 impl ClientPeer {
-    fn declares(&self, feature: &str) -> bool {
-        let declared = member(&self.config.capabilities, feature);
-        declared.is_some_and(|raw| raw.starts_with('{'))
-    }
-
-    /// The method of a question that we have declared to answer.
-    fn question_method(&self, method: Text<'_>) -> Option<&'static str> {
-        let mut features = FEATURES.into_iter();
-        let found = features.find(|(name, _)| method.is(name));
-        found
-            .filter(|(_, feature)| self.declares(feature))
-            .map(|(name, _)| name)
-    }
-
     pub(super) fn server_request(
         &mut self,
         id: &str,
@@ -149,9 +148,17 @@ impl ClientPeer {
         if method.is("ping") {
             return self.answer_server(id, Ok("{}"));
         }
-        let Some(name) = self.question_method(method) else {
+        let found = feature_of(method);
+        let declared = |(_, feature): &(&str, &str)| declares(&self.config.capabilities, feature);
+        let Some((name, _)) = found.filter(declared) else {
             let error = RpcError::method_not_found(&method.decode());
-            return self.answer_server(id, Err(&error));
+            self.answer_server(id, Err(&error));
+            if let Some((method, _)) = found {
+                if self.questions.undeclared.insert(method) {
+                    self.push(PeerOutput::Undeclared { method });
+                }
+            }
+            return;
         };
         let key = RequestId::from_raw(id);
         if self.questions.of_server(&key).is_some() {
@@ -290,6 +297,8 @@ impl ClientPeer {
     fn read_wanted<'a>(&self, call: &Call, result: &'a str) -> Result<Vec<Wanted<'a>>, CallFault> {
         let violation = |why: String| Err(CallFault::Violation(why));
         let limits = &self.config.limits;
+        let capabilities = call.capabilities.as_deref();
+        let capabilities = capabilities.unwrap_or(&self.config.capabilities);
         if call.rounds > limits.input_rounds_max {
             let limit = limits.input_rounds_max;
             return violation(format!(
@@ -313,10 +322,16 @@ impl ClientPeer {
         let mut wanted: Vec<Wanted<'a>> = Vec::new();
         for (key, request) in requests.into_iter().flat_map(members) {
             let method = member(request, "method").and_then(Text::of_value);
-            let Some(name) = method.and_then(|method| self.question_method(method)) else {
+            let Some((name, feature)) = method.and_then(feature_of) else {
                 let method = method.map_or_else(String::new, shown);
                 return violation(format!("server asks for what we did not offer: {method}"));
             };
+            if !declares(capabilities, feature) {
+                return Err(CallFault::Undeclared {
+                    method: name,
+                    feature,
+                });
+            }
             let params = member(request, "params");
             if params.is_some_and(|raw| !raw.starts_with('{')) {
                 return violation(format!("params of {name} must be an object"));
@@ -360,7 +375,7 @@ impl ClientPeer {
                 }
                 None
             }
-            Err(error) => Some(CallFault::Remote(RemoteError {
+            Err(error) => Some(CallFault::Refused(RemoteError {
                 code: error.code.number().into(),
                 message: error.message,
                 data: error.data.map(Into::into),

@@ -172,6 +172,12 @@ pub enum PeerOutput {
     },
     /// No answer is wanted any more.
     QuestionGone(QuestionId),
+    /// The server asked for something that needs a capability which is not declared, and was refused. Told
+    /// once for each method.
+    Undeclared {
+        /// What it asked for.
+        method: &'static str,
+    },
     /// Something came that has no place in the conversation. To be counted, never answered.
     Noise {
         /// What is wrong with it, one line.

@@ -40,6 +40,7 @@ fn spec<'a>(method: &'a str, params: &'a str) -> RequestSpec<'a> {
         wants_progress: false,
         headers: Vec::new(),
         raw_questions: false,
+        capabilities: None,
     }
 }
 
@@ -679,6 +680,8 @@ impl Chaos {
                         Err(CallFault::Closed(_)) => "closed",
                         Err(CallFault::Busy { .. }) => "busy",
                         Err(CallFault::Violation(_)) => "violation",
+                        Err(CallFault::Refused(_)) => "refused",
+                        Err(CallFault::Undeclared { .. }) => "undeclared",
                     });
                     *self.requests.get_mut(&id).expect("a request") += 1;
                 }
@@ -697,7 +700,7 @@ impl Chaos {
                 PeerOutput::Noise { sample, .. } => assert!(sample.len() <= SAMPLE_BYTES_MAX),
                 PeerOutput::Forget(id) => assert!(self.wire.contains(&id)),
                 PeerOutput::ListChanged(_) => self.saw("changed"),
-                PeerOutput::Notification { .. } => {}
+                PeerOutput::Notification { .. } | PeerOutput::Undeclared { .. } => {}
             }
         }
         assert!(self.openings <= 1);
