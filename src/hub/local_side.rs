@@ -12,7 +12,7 @@ use crate::link::http_rules::{ParamHeader, Principal, param_headers};
 use crate::local::{CallFacts, Local, LocalAnswer, LocalOutput, LocalReply, Registry};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::revision::Revision;
-use crate::protocol::server::{Answer, AskKey, RequestKey, ServerPeer};
+use crate::protocol::server::{Answer, AskKey, RequestKey, ServerPeer, Whose};
 
 /// What the embedding program offers.
 #[derive(Debug)]
@@ -242,7 +242,7 @@ impl Hub {
                 let entry = self.ledger.entry(call);
                 let ask = entry.and_then(|entry| {
                     self.with_peer(now, entry.peer, |peer, sink| {
-                        peer.ask(entry.key, method, &params, sink)
+                        peer.ask(Whose::Request(entry.key), method, Some(&params), sink)
                     })
                     .flatten()
                     .map(|ask| (entry.peer, ask))

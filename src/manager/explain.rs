@@ -194,7 +194,8 @@ pub(super) fn question_of_no_call(key: &ServerKey, method: &str) -> ServerDiagno
         "server {} asks for {method} outside of any one call, and is shared: refused with -32603",
         Quoted(key.as_str())
     );
-    ServerDiagnostic::new(key, Phase::Call, Level::Warning, message).with_code("question-of-no-call")
+    ServerDiagnostic::new(key, Phase::Call, Level::Warning, message)
+        .with_code("question-of-no-call")
 }
 
 /// A request got no result.

@@ -523,8 +523,7 @@ impl Manager {
             self.next_upstream = UpstreamId(made.0 + 1);
             // What one session has declared is not true of another.
             let mut face = self.face.clone();
-            if let (Isolation::Session, Some(of_client)) =
-                (config.isolation, &runtime.capabilities)
+            if let (Isolation::Session, Some(of_client)) = (config.isolation, &runtime.capabilities)
             {
                 face.capabilities.clone_from(of_client);
             }

@@ -60,6 +60,15 @@ pub struct RequestKey(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AskKey(u64);
 
+/// What a request of ours to the client is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// This open request of the client: asked on its stream, and of no interest after its answer.
+    Request(RequestKey),
+    /// The session; asked on the stream of a request that is open, if one is given, else on its own.
+    Session(Option<RequestKey>),
+}
+
 /// Whose request ids these are: ids are unique within a scope. A session is one scope; of stateless HTTP
 /// each exchange is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

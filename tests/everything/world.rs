@@ -13,7 +13,7 @@ use drawspan::link::Driven;
 use drawspan::local::{CallFacts, Local, LocalAnswer, LocalOutput};
 use drawspan::protocol::message::CallParams;
 use drawspan::protocol::server::{
-    Answer, AskKey, RequestKey, Scope, ServerConfig, ServerEvent, ServerPeer, ServerRequest,
+    Answer, AskKey, RequestKey, Scope, ServerConfig, ServerEvent, ServerPeer, ServerRequest, Whose,
 };
 use drawspan::protocol::{Lane, MessageSink};
 use serde_json::{Value, json};
@@ -272,7 +272,9 @@ impl World {
                 params,
             } => {
                 let key = key(&call).expect("an open call");
-                let ask = self.peer.ask(key, method, &params, sink);
+                let ask = self
+                    .peer
+                    .ask(Whose::Request(key), method, Some(&params), sink);
                 self.asks.insert(ask.expect("handshake era"), (call, name));
             }
             LocalOutput::Answer { call, answer } => {

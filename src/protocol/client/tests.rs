@@ -13,7 +13,7 @@ use crate::ids::QuestionId;
 use crate::limits::Limits;
 use crate::protocol::message::member;
 use crate::protocol::server::{
-    Answer, Changing, List, Scope, ServerConfig, ServerEvent, ServerPeer, ServerRequest,
+    Answer, Changing, List, Scope, ServerConfig, ServerEvent, ServerPeer, ServerRequest, Whose,
 };
 use crate::protocol::{Lane, MessageSink};
 
@@ -239,7 +239,12 @@ fn questions_by_request(pair: &mut Pair) {
     let method = "elicitation/create";
     let ask = pair
         .server
-        .ask(asked.key, method, params, &mut pair.sink)
+        .ask(
+            Whose::Request(asked.key),
+            method,
+            Some(params),
+            &mut pair.sink,
+        )
         .expect("a revision with questions");
     let id = question(pair);
     let answer = r#"{"action":"accept"}"#;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::modern::{ModernResult, subscription_params};
 use super::own::Own;
-use super::{Answer, AskKey, Asked, List, Open, RequestKey, ServerPeer};
+use super::{Answer, AskKey, Asked, List, Open, RequestKey, ServerPeer, Whose};
 use crate::codec::json_text::write_string;
 use crate::codec::jsonrpc;
 use crate::codec::scan::members;
@@ -39,7 +39,9 @@ impl ServerPeer {
         } else {
             Own::of(result)
         };
-        let ttl_ms = matches!(answer, Answer::List(_)).then_some(self.config.cache_ttl_ms);
+        // Spec: 2026-07-28 server/utilities/caching: of complete results.
+        let may_be_kept = matches!(answer, Answer::List(_)) && !own.incomplete;
+        let ttl_ms = may_be_kept.then_some(self.config.cache_ttl_ms);
         let result = ModernResult {
             kind,
             result,
@@ -197,29 +199,50 @@ impl ServerPeer {
         }
     }
 
-    /// Asks a legacy client something in the service of one of its requests; the answer comes as
-    /// [`ServerEvent::Answered`](super::ServerEvent::Answered). `None` when the request is gone or belongs
-    /// to the stateless era, which has no such requests.
+    /// Asks a legacy client something; the answer comes as
+    /// [`ServerEvent::Answered`](super::ServerEvent::Answered). `None` when the request it would be for is
+    /// gone or belongs to the stateless era, which has no such requests, and before the handshake.
     pub fn ask(
         &mut self,
-        key: RequestKey,
+        whose: Whose,
         method: &str,
-        params: &str,
+        params: Option<&str>,
         sink: &mut dyn MessageSink,
     ) -> Option<AskKey> {
-        let open = self.open.iter().find(|open| open.key == key)?;
-        if open.revision.is_stateless() {
-            return None;
+        let (of, lane) = match whose {
+            Whose::Request(key) => (Some(key), Lane::Request(key)),
+            Whose::Session(Some(key)) => (None, Lane::Request(key)),
+            Whose::Session(None) => (None, Lane::Session),
+        };
+        match lane {
+            Lane::Request(key) => {
+                let open = self.open.iter().find(|open| open.key == key)?;
+                if open.revision.is_stateless() {
+                    return None;
+                }
+            }
+            Lane::Session | Lane::Reply | Lane::Answer(_) => {
+                self.negotiated?;
+            }
         }
         let ask = AskKey(self.next_ask);
         self.next_ask += 1;
-        self.asked.push(Asked {
-            key: ask,
-            of: Some(key),
-        });
-        jsonrpc::write_request(sink.begin(Lane::Request(key)), ask.0, method, Some(params));
+        self.asked.push(Asked { key: ask, of });
+        jsonrpc::write_request(sink.begin(lane), ask.0, method, params);
         sink.commit();
         Some(ask)
+    }
+
+    /// Tells a legacy client that something it was asked need not be answered any more; an answer that comes
+    /// all the same is let fall.
+    pub fn withdraw(&mut self, ask: AskKey, reason: &str, sink: &mut dyn MessageSink) {
+        let at = self.asked.iter().position(|asked| asked.key == ask);
+        let of = at.and_then(|at| self.asked.swap_remove(at).of);
+        let mut params = format!(r#"{{"requestId":{},"reason":"#, ask.0);
+        write_string(&mut params, reason);
+        params.push('}');
+        let lane = of.map_or(Lane::Session, Lane::Request);
+        send(sink, lane, "notifications/cancelled", &params);
     }
 
     /// Answers a request that was never opened.

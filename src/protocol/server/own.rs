@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use crate::codec::scan::members;
+use crate::codec::scan::{Text, members};
 use crate::protocol::message::{META_SERVER_INFO, member};
 
 /// What a result holds that has one of the members, for a name may be spelled with escapes. Made once: that
@@ -17,6 +17,8 @@ static NAMES: LazyLock<[Finder<'static>; 5]> = LazyLock::new(|| {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Own<'a> {
     pub(super) result_type: bool,
+    /// It is another type than `complete`.
+    pub(super) incomplete: bool,
     pub(super) ttl: bool,
     pub(super) scope: bool,
     /// The raw value of `_meta`, whatever it is.
@@ -35,7 +37,11 @@ impl<'a> Own<'a> {
             if name.is("_meta") {
                 own.meta = Some(value);
             } else {
-                own.result_type |= name.is("resultType");
+                if name.is("resultType") {
+                    own.result_type = true;
+                    let kind = Text::of_value(value);
+                    own.incomplete = kind.is_some_and(|kind| !kind.is("complete"));
+                }
                 own.ttl |= name.is("ttlMs");
                 own.scope |= name.is("cacheScope");
             }

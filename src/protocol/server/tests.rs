@@ -714,3 +714,80 @@ fn an_error_of_somebody_else_keeps_its_bytes_but_for_a_code_that_is_no_more() {
         );
     }
 }
+
+#[test]
+fn a_client_is_asked_for_a_request_or_for_its_session_and_told_when_it_is_over() {
+    let mut bench = Bench::new();
+    let session = Whose::Session(None);
+    let ask = |bench: &mut Bench, whose, params| {
+        bench.sink.lanes.clear();
+        let ask = bench.peer.ask(whose, "roots/list", params, &mut bench.sink);
+        (ask, std::mem::take(&mut bench.sink.lines))
+    };
+    assert_eq!(
+        ask(&mut bench, session, None),
+        (None, Vec::new()),
+        "too early"
+    );
+    bench = Bench::negotiated("2025-06-18");
+    bench.say(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"t"}}"#);
+    let key = bench.request().key;
+
+    let (first, lines) = ask(&mut bench, session, None);
+    assert_eq!(lines, [r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#]);
+    assert_eq!(bench.sink.lanes, [Lane::Session]);
+    let (second, lines) = ask(&mut bench, Whose::Session(Some(key)), Some("{}"));
+    assert_eq!(
+        lines,
+        [r#"{"jsonrpc":"2.0","id":2,"method":"roots/list","params":{}}"#]
+    );
+    let (third, _) = ask(&mut bench, Whose::Request(key), None);
+    assert_eq!(bench.sink.lanes, [Lane::Request(key)]);
+
+    bench.sink.lanes.clear();
+    let third = third.expect("asked");
+    bench.peer.withdraw(third, "enough", &mut bench.sink);
+    assert_eq!(bench.sink.lanes, [Lane::Request(key)]);
+    assert_eq!(
+        std::mem::take(&mut bench.sink.lines),
+        [
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3,"reason":"enough"}}"#
+        ]
+    );
+    // With its request gone, what belonged to it is of no interest; what is of the session stays.
+    bench.respond(key, "{}");
+    for (id, ask) in [(1, first), (2, second)] {
+        bench.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"n":1.0}}}}"#
+        ));
+        match bench.peer.poll_event() {
+            Some(ServerEvent::Answered { ask: of, outcome }) => {
+                assert_eq!(Some(of), ask);
+                assert_eq!(outcome.as_deref(), Ok(r#"{"n":1.0}"#));
+            }
+            other => panic!("no answer but {other:?}"),
+        }
+    }
+    bench.say(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#);
+    assert!(bench.peer.poll_event().is_none());
+    assert_eq!(bench.peer.tally().unexpected_responses, 1);
+}
+
+#[test]
+fn a_result_that_wants_input_is_not_to_be_kept() {
+    let mut bench = Bench::new();
+    bench.say(&format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{{{MODERN}}}}}"#
+    ));
+    let key = bench.request().key;
+    let wants = r#"{"resultType":"input_required","requestState":"s"}"#;
+    bench
+        .peer
+        .respond(key, Answer::List(wants), &mut bench.sink);
+    assert!(
+        !bench.sink.lines[0].contains("ttlMs"),
+        "{:?}",
+        bench.sink.lines
+    );
+    assert!(!bench.sink.lines[0].contains("cacheScope"));
+}
