@@ -276,6 +276,10 @@ limits! {
     input_rounds_max, "input_rounds_max": usize = 16, "rounds";
     /// How long a client may take to come back with its answers (2026-07-28); a person may be typing them.
     request_state_ttl, "request_state_ttl_ms": Duration = Duration::from_secs(10 * 60), "ms";
+    /// Calls at servers of the handshake era that wait for a stateless client to come back with its answers; one more question is refused as busy.
+    parked_calls_max, "parked_calls_max": usize = 256, "calls";
+    /// Results that came while nobody waited for them: those of parked calls. Past it a result is dropped and an error kept.
+    parked_bytes_max, "parked_bytes_max": usize = 32 * MIB, "bytes";
     /// What a tool may leave with its client from one round to the next.
     request_state_bytes_max, "request_state_bytes_max": usize = 64 * KIB, "bytes";
 

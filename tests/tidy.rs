@@ -163,6 +163,8 @@ const EDGES: &[(&str, &str, &str)] = &[
         "fn out_high_bytes_stops_reading",
     ),
     ("out_low_bytes", HTTP_LIMITS, "and_out_low_bytes_starts_it("),
+    ("parked_calls_max", QUESTIONS, "fn parked_calls_max("),
+    ("parked_bytes_max", QUESTIONS, "fn parked_bytes_max("),
     (
         "turn_bytes_max",
         "tests/os/sockets.rs",
@@ -426,6 +428,7 @@ const HTTP_TIME: &str = "src/link/http_server/tests/time.rs";
 const PEER: &str = "src/protocol/server/tests.rs";
 const DOOR: &str = "src/hub/http/tests/edges.rs";
 const MANAGER: &str = "src/manager/tests/edges.rs";
+const QUESTIONS: &str = "src/hub/span/questions/tests.rs";
 const CATALOG: &str = "src/manager/catalog/tests.rs";
 const WIRES: &str = "src/link/http_client/tests/wires.rs";
 const RESUME: &str = "src/link/http_client/tests/resume.rs";

@@ -272,6 +272,9 @@ impl Hub {
         if let Some(trail) = &mut self.trail {
             trail.ended(now, call, || outcome_of(&answer));
         }
+        if let Some(side) = &mut self.upstream {
+            side.questions.forget_call(call);
+        }
         self.respond(now, entry.peer, entry.key, answer);
     }
 

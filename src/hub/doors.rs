@@ -177,6 +177,7 @@ impl Hub {
                 client.leave_by = Some(now.after(self.limits.input_ended_timeout));
                 self.leaving.insert(id);
                 self.route_events(now, id);
+                self.client_fell_silent(now, id);
                 // The client waits for what it asked, but not for events that may never come.
                 for call in self.ledger.of_peer(id) {
                     self.bridge.end_wait(call);

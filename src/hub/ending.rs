@@ -44,6 +44,7 @@ impl Hub {
             self.gate.cancel(call);
             self.answer(now, call, &ToolResult::error(&why));
         }
+        self.drop_parked_calls(now, &why);
         self.end_http_streams(now);
         self.http.begin_end(&mut self.io);
         self.sockets.begin_end(&mut self.io);

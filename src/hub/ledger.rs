@@ -23,6 +23,9 @@ pub enum Place {
     Upstream,
     /// An upstream server lists or reads for it: what clients may keep for a while.
     UpstreamRead,
+    /// An upstream server runs it and waits for an answer of the client, which has been told so and is to
+    /// come back with it: no request of the client is open.
+    Parked,
 }
 
 /// One call.
@@ -70,6 +73,13 @@ impl Ledger {
     pub fn moved(&mut self, call: CallId, place: Place) {
         if let Some(entry) = self.calls.get_mut(&call) {
             entry.place = place;
+        }
+    }
+
+    /// The client of a parked call has come back with this request.
+    pub fn resumed(&mut self, call: CallId, key: RequestKey, place: Place) {
+        if let Some(entry) = self.calls.get_mut(&call) {
+            (entry.key, entry.place) = (key, place);
         }
     }
 

@@ -207,6 +207,9 @@ impl Hub {
         ask: AskKey,
         outcome: Result<Box<str>, Box<str>>,
     ) {
+        let Some(outcome) = self.answer_server(now, peer, ask, outcome) else {
+            return;
+        };
         let Some(local) = &mut self.local else { return };
         if let Some((call, key)) = local.asked.remove(&(peer, ask)) {
             local.desk.handle_answer(now, call, &key, outcome);

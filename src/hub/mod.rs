@@ -44,7 +44,7 @@ use self::local_side::LocalSide;
 use self::plugins::Plugins;
 use self::socket_door::SocketDoor;
 pub use self::span::UpstreamConfig;
-use self::span::UpstreamSide;
+use self::span::{Questions, UpstreamSide};
 pub use self::usage::{LIMITS_METHOD, Usage};
 use crate::bridge::{Bridge, ChannelMode};
 use crate::clock::{Deadline, Now, Uptime};
@@ -332,8 +332,11 @@ impl Hub {
             let mut seed = [0; 8];
             entropy.fill(&mut seed);
             let jitter = Box::new(Seeded::new(u64::from_le_bytes(seed)));
+            let state_key = local.as_ref().map(|local| local.state_key);
+            let questions = Questions::new(state_key, &limits, &mut *entropy);
             let alone = gateway.is_none() && local.is_none() && plugins.is_empty();
-            UpstreamSide::new(config, identity.as_json(), &limits, jitter, alone, now)
+            let named = identity.as_json();
+            UpstreamSide::new(config, named, questions, &limits, jitter, alone, now)
         });
         let mut hub = Self {
             http: HttpFront::new(http, server.clone(), &limits),
@@ -647,9 +650,7 @@ impl Driven for Hub {
         if let Some(local) = &mut self.local {
             local.desk.handle_timeout(now);
         }
-        if let Some(side) = &mut self.upstream {
-            side.manager.handle_timeout(now);
-        }
+        self.upstream_timeout(now);
         self.bridge.handle_timeout(now);
         self.http.handle_timeout(now);
         self.hurry_ended_clients(now);

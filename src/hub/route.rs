@@ -1,5 +1,7 @@
 //! A request's way: from a client to the gate, from the gate to whoever runs the call, and back.
 
+use std::borrow::Cow;
+
 use super::ledger::Place;
 use super::local_side::Facts;
 use super::{Hub, HubEvent, LIMITS_METHOD, Owner};
@@ -20,6 +22,7 @@ impl Hub {
         match event {
             ServerEvent::Request(request) => self.route_request(now, peer, request),
             ServerEvent::Notification { method, params } => {
+                self.tell_servers(now, peer, &method, params.as_deref());
                 self.bridge
                     .handle_notification(now, &method, params.as_deref());
                 self.events.push_back(HubEvent::ClientNotification {
@@ -66,32 +69,33 @@ impl Hub {
             "tools/call" => match tool_call(&request) {
                 Ok(call) => {
                     let key = request.key;
-                    let facts = self.facts(peer, request);
+                    let facts = self.facts_of(peer, &request);
                     self.route_call(now, peer, key, call, facts);
                 }
                 Err(error) => self.respond(now, peer, request.key, Answer::Error(&error)),
             },
             _ => {
                 let (key, method) = (request.key, request.method.clone());
-                let facts = self.facts(peer, request);
+                let facts = self.facts_of(peer, &request);
                 self.route_query(now, peer, key, &method, facts);
             }
         }
     }
 
     /// What is known of a request beside its method.
-    fn facts(&mut self, peer: PeerId, request: ServerRequest) -> Facts {
+    pub(super) fn facts_of(&self, peer: PeerId, request: &ServerRequest) -> Facts {
         let of_session = || self.peer(peer)?.client_capabilities().cloned();
         Facts {
             client: peer,
             revision: request.revision,
             client_capabilities: request
                 .client_capabilities
+                .clone()
                 .or_else(of_session)
                 .unwrap_or(SharedText::fixed("{}")),
             principal: self.http.principal_of(peer),
             wants_progress: request.wants_progress,
-            params: request.params,
+            params: request.params.clone(),
         }
     }
 
@@ -123,10 +127,19 @@ impl Hub {
             let error = RpcError::new(ErrorCode::InvalidParams, text);
             return self.respond(now, peer, key, Answer::Error(&error));
         }
+        let foreign = upstream
+            .as_ref()
+            .and_then(|server| self.foreign_state(peer, server, &facts));
+        if let Some(error) = foreign {
+            return self.respond(now, peer, key, Answer::Error(&error));
+        }
         if let Err(error) = self.check_room() {
             return self.respond(now, peer, key, Answer::Error(&error));
         }
         call.id = self.ledger.open(peer, key);
+        if upstream.is_some() {
+            self.remember_asker(call.id, &Cow::Borrowed("tools/call"), &facts);
+        }
         call.server = match &upstream {
             Some(server) => server.as_str().into(),
             None if ours => SharedText::fixed("openclaw"),
@@ -208,6 +221,9 @@ impl Hub {
         if let Some(local) = &mut self.local {
             local.cancel(call);
         }
+        if self.upstream.is_some() {
+            self.end_questions_of(now, call, "the client took its call back");
+        }
         match place {
             Place::Gate => {
                 self.gate.cancel(call);
@@ -215,11 +231,10 @@ impl Hub {
             }
             Place::Bridge => self.bridge.cancel(call),
             Place::Local | Place::Reading => {}
-            Place::Upstream | Place::UpstreamRead | Place::UpstreamOther => {
-                if let Some(side) = &mut self.upstream {
-                    side.cancel(now, call);
-                }
-            }
+            Place::Upstream | Place::UpstreamRead | Place::UpstreamOther | Place::Parked => {}
+        }
+        if let Some(side) = &mut self.upstream {
+            side.cancel(now, call);
         }
     }
 

@@ -71,6 +71,11 @@ impl Hub {
             let (unwritten, peak) = trail.unwritten();
             all.push(with_peak("audit_queue_bytes_max", unwritten, peak));
         }
+        if let Some(side) = &self.upstream {
+            let (parked, peak, bytes) = side.questions.usage();
+            all.push(with_peak("parked_calls_max", parked, peak));
+            all.push(now("parked_bytes_max", bytes));
+        }
         if let Some(local) = &self.local {
             let (tasks, bytes) = local.desk.tasks_kept();
             all.push(now("tasks_max", tasks));

@@ -381,20 +381,8 @@ impl InputRequest {
 
     /// What the client must have declared to be asked this.
     pub(super) fn needs(&self) -> Feature {
-        let has = |name| member(&self.params, name).is_some();
-        match self.kind {
-            InputKind::Elicitation => {
-                let mode = member(&self.params, "mode").and_then(Text::of_value);
-                if mode.is_some_and(|mode| mode.is("url")) {
-                    Feature::ElicitationUrl
-                } else {
-                    Feature::ElicitationForm
-                }
-            }
-            InputKind::Sampling if has("tools") || has("toolChoice") => Feature::SamplingTools,
-            InputKind::Sampling => Feature::Sampling,
-            InputKind::Roots => Feature::Roots,
-        }
+        let needed = Feature::needed_by(self.kind.method(), &self.params);
+        needed.expect("every kind is a question")
     }
 
     /// Appends `"key":{"method":…,"params":…}` with `key` in place of its own.

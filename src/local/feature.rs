@@ -1,5 +1,6 @@
 //! What a client may have declared, and the error when it has not.
 
+use crate::codec::scan::Text;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::member;
 
@@ -24,6 +25,25 @@ pub enum Feature {
 }
 
 impl Feature {
+    /// What a client must have declared to be asked this; `None` for a method that is no question.
+    #[must_use]
+    pub fn needed_by(method: &str, params: &str) -> Option<Self> {
+        let has = |name| member(params, name).is_some();
+        Some(match method {
+            "elicitation/create" => {
+                let mode = member(params, "mode").and_then(Text::of_value);
+                match mode.is_some_and(|mode| mode.is("url")) {
+                    true => Self::ElicitationUrl,
+                    false => Self::ElicitationForm,
+                }
+            }
+            "sampling/createMessage" if has("tools") || has("toolChoice") => Self::SamplingTools,
+            "sampling/createMessage" => Self::Sampling,
+            "roots/list" => Self::Roots,
+            _ => return None,
+        })
+    }
+
     /// The capability as a person would name it.
     #[must_use]
     pub const fn name(self) -> &'static str {

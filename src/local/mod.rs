@@ -58,7 +58,7 @@ pub use self::offer::{
 };
 pub use self::registry::{Capabilities, Registry};
 pub use self::request_state::STATE_KEY_BYTES;
-use self::request_state::{Binding, StateKey};
+pub(crate) use self::request_state::{Binding, StateKey};
 use self::tasks::Tasks;
 pub use self::template::match_template;
 use crate::clock::{Deadline, Now};

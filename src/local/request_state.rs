@@ -27,28 +27,28 @@ const LABEL: &[u8] = b"drawspan request state";
 
 /// To which request a state belongs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Binding<'a> {
+pub(crate) struct Binding<'a> {
     /// Who asks.
-    pub(super) principal: &'a str,
+    pub(crate) principal: &'a str,
     /// The method.
-    pub(super) method: &'a str,
+    pub(crate) method: &'a str,
     /// Name of the tool or prompt, URI of the resource.
-    pub(super) name: &'a str,
+    pub(crate) name: &'a str,
     /// The arguments as the client sent them, a raw value. The order of members does not count.
-    pub(super) arguments: &'a str,
+    pub(crate) arguments: &'a str,
 }
 
 /// The key, and what it is good for.
 #[derive(Clone, Debug)]
-pub(super) struct StateKey(Secret<[u8; STATE_KEY_BYTES]>);
+pub(crate) struct StateKey(Secret<[u8; STATE_KEY_BYTES]>);
 
 impl StateKey {
-    pub(super) const fn new(key: [u8; STATE_KEY_BYTES]) -> Self {
+    pub(crate) const fn new(key: [u8; STATE_KEY_BYTES]) -> Self {
         Self(Secret::new(key))
     }
 
     /// The state as text for the client.
-    pub(super) fn seal(
+    pub(crate) fn seal(
         &self,
         binding: Binding<'_>,
         expires_unix_ms: i64,
@@ -67,7 +67,7 @@ impl StateKey {
     ///
     /// # Errors
     /// -32602 when it was not made by this key for this request, or its time is over.
-    pub(super) fn open(
+    pub(crate) fn open(
         &self,
         binding: Binding<'_>,
         now_unix_ms: i64,

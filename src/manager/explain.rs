@@ -213,6 +213,7 @@ pub(super) fn call(config: &ServerConfig, stderr: &str, fault: &CallFault) -> Up
             error.facts.limit = Some(millis(*limit));
             error
         }
+        CallFault::ForeignState(_) => at(FailureKind::Arguments),
         CallFault::Refused(remote) => {
             let mut error = at(FailureKind::Unanswered);
             error.facts.rpc = Some(remote.clone());

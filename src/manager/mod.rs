@@ -517,7 +517,7 @@ impl Manager {
             .map(|(question, asked)| (*question, *asked))
             .collect();
         for (question, asked) in asked {
-            self.questions.remove(&question);
+            self.question_over(now, question);
             self.outputs
                 .push_back(ManagerOutput::QuestionGone(question));
             self.with(now, asked.upstream, |one, turn| {
@@ -789,7 +789,7 @@ impl Manager {
 
     /// Answers a question of a server; one that is gone is left alone.
     pub fn answer(&mut self, now: Now, question: QuestionId, answer: Result<&str, RpcError>) {
-        if let Some(asked) = self.questions.remove(&question) {
+        if let Some(asked) = self.question_over(now, question) {
             self.with(now, asked.upstream, |one, turn| {
                 one.answer(turn, asked.question, answer)
             });

@@ -36,6 +36,8 @@ pub(super) struct Runtime {
     pub(super) leases: u32,
     pub(super) last_used: Uptime,
     pub(super) open: BTreeSet<TicketId>,
+    /// Questions of its servers that wait for an answer.
+    pub(super) questions: usize,
     /// Calls by shown name that wait until it is known where the name leads.
     pub(super) undecided: Vec<Undecided>,
 }
@@ -87,6 +89,7 @@ impl Runtime {
             leases: 0,
             last_used: now,
             open: BTreeSet::new(),
+            questions: 0,
             undecided: Vec::new(),
         }
     }
@@ -108,6 +111,6 @@ impl Runtime {
 
     /// Nobody is using it.
     pub(super) fn is_idle(&self) -> bool {
-        self.leases == 0 && self.open.is_empty()
+        self.leases == 0 && self.open.is_empty() && self.questions == 0
     }
 }

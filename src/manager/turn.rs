@@ -135,6 +135,9 @@ impl Manager {
                     runtime,
                 };
                 self.questions.insert(asked, of);
+                if let Some(runtime) = self.runtimes.get_mut(&runtime) {
+                    runtime.questions += 1;
+                }
                 self.outputs.push_back(ManagerOutput::Question {
                     id: asked,
                     runtime,
@@ -151,7 +154,7 @@ impl Manager {
                     .find(|(_, of)| of.upstream == id && of.question == question)
                     .map(|(asked, _)| *asked);
                 if let Some(asked) = asked {
-                    self.questions.remove(&asked);
+                    self.question_over(now, asked);
                     self.outputs.push_back(ManagerOutput::QuestionGone(asked));
                 }
             }
@@ -186,6 +189,16 @@ impl Manager {
             }
             UpstreamOutput::Diagnostic(diagnostic) => self.tell(&owners, &diagnostic),
         }
+    }
+
+    /// A question waits no more.
+    pub(super) fn question_over(&mut self, now: Now, question: QuestionId) -> Option<Asked> {
+        let asked = self.questions.remove(&question)?;
+        if let Some(runtime) = self.runtimes.get_mut(&asked.runtime) {
+            runtime.questions = runtime.questions.saturating_sub(1);
+        }
+        self.touch(now, asked.runtime);
+        Some(asked)
     }
 
     fn tell(&mut self, owners: &[RuntimeId], diagnostic: &ServerDiagnostic) {

@@ -452,6 +452,15 @@ impl HttpFront {
         sessions.map(|(id, _)| *id).collect()
     }
 
+    /// Whether a client has a stream for what concerns none of its requests; one on a line always has.
+    pub(in crate::hub) fn hears_session(&self, id: PeerId) -> bool {
+        match self.peers.get(&id).map(|http| http.kind) {
+            Some(PeerKind::Session) => self.sessions.carrier(id, StreamId::STANDALONE).is_some(),
+            Some(PeerKind::Stateless) => false,
+            Some(PeerKind::Legacy(_)) | None => true,
+        }
+    }
+
     /// All peers.
     pub(in crate::hub) fn peer_ids(&self) -> Vec<PeerId> {
         self.peers.keys().copied().collect()

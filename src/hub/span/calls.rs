@@ -10,14 +10,15 @@ use crate::ids::{CallId, PeerId, RuntimeId, TicketId};
 use crate::link::http_rules::ParamHeader;
 use crate::manager::Options;
 use crate::manager::error::{FailureKind, UpstreamError};
-use crate::manager::server_config::ServerKey;
+use crate::manager::server_config::{Isolation, ServerConfig, ServerKey};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::ToolResult;
-use crate::protocol::server::{Answer, ServerRequest};
+use crate::protocol::server::{Answer, ServerPeer, ServerRequest};
 
 impl UpstreamSide {
     /// Nobody wants the answer of a call any more.
     pub(in crate::hub) fn cancel(&mut self, now: Now, call: CallId) {
+        self.questions.forget_call(call);
         if let Some(ticket) = self.calls.remove(&call) {
             self.tickets.remove(&ticket);
             self.manager.cancel(now, ticket, "the client took it back");
@@ -30,6 +31,25 @@ impl UpstreamSide {
         let runtime = self.runtimes.get(&peer);
         let found = runtime.and_then(|id| self.manager.catalog(*id)?.find(tool));
         found.map_or(&[], |found| found.tool.headers())
+    }
+
+    /// How a call is to be made for its client: one that knows results that want input gets them as they are.
+    fn options_of(&self, call: CallId, server: Option<&ServerKey>, declared: &str) -> Options {
+        if let Some(capabilities) = self.questions.declared_with(call) {
+            return Options {
+                raw_questions: true,
+                capabilities: Some((**capabilities).into()),
+                ..Options::default()
+            };
+        }
+        let shared = |config: &ServerConfig| {
+            Some(&config.key) == server && config.isolation == Isolation::Shared
+        };
+        let is_shared = self.manager.servers().any(shared);
+        Options {
+            capabilities: is_shared.then(|| declared.into()),
+            ..Options::default()
+        }
     }
 
     /// The server that offers a tool, by its shown name, to a client.
@@ -56,6 +76,7 @@ impl Hub {
             return;
         };
         self.ledger.moved(gated.id(), Place::Upstream);
+        let declared = self.declared_by(entry.peer);
         let Some(side) = &mut self.upstream else {
             return;
         };
@@ -71,12 +92,18 @@ impl Hub {
             validate,
             wants_progress: gated.wants_progress(),
             headers: self.http.trace_of(entry.peer, entry.key),
-            ..Options::default()
+            ..side.options_of(gated.id(), server.as_ref(), &declared)
         };
         let call = gated.id();
         let ticket = side.manager.call(now, runtime, gated, options);
         side.tickets.insert(ticket, call);
         side.calls.insert(call, ticket);
+    }
+
+    /// What a client of the handshake era has declared.
+    fn declared_by(&self, peer: PeerId) -> SharedText {
+        let declared = self.peer(peer).and_then(ServerPeer::client_capabilities);
+        declared.cloned().unwrap_or(SharedText::fixed("{}"))
     }
 
     /// With one server and nothing beside it, what is asked of us is asked of it.
@@ -111,6 +138,8 @@ impl Hub {
             return None;
         }
         let call = self.ledger.open(peer, request.key);
+        let facts = self.facts_of(peer, request);
+        self.remember_asker(call, &request.method, &facts);
         let is_read = request.method.ends_with("/list") || request.method == "resources/read";
         let place = match is_read {
             true => Place::UpstreamRead,
@@ -130,13 +159,17 @@ impl Hub {
         (server, request): (&ServerKey, &ServerRequest),
         params: Option<&str>,
     ) {
-        let (Some(entry), Some(side)) = (self.ledger.entry(call), &mut self.upstream) else {
+        let Some(entry) = self.ledger.entry(call) else {
+            return;
+        };
+        let declared = self.declared_by(entry.peer);
+        let Some(side) = &mut self.upstream else {
             return;
         };
         let options = Options {
             wants_progress: request.wants_progress,
             headers: self.http.trace_of(entry.peer, entry.key),
-            ..Options::default()
+            ..side.options_of(call, Some(server), &declared)
         };
         let asked = (&*request.method, params);
         let ticket = side.manager.request(now, runtime, server, asked, options);
@@ -160,6 +193,22 @@ impl Hub {
         if self.search_on(now, call, outcome.is_ok()) {
             return;
         }
+        self.end_questions_of(now, call, "the call it was for is over");
+        let Some(side) = &mut self.upstream else {
+            return;
+        };
+        if let Some(outcome) = side.questions.keep(call, outcome) {
+            self.finish_upstream(now, call, outcome);
+        }
+    }
+
+    /// What has come of a call goes to its client, which waits for it.
+    pub(super) fn finish_upstream(
+        &mut self,
+        now: Now,
+        call: CallId,
+        outcome: Result<Box<str>, Box<UpstreamError>>,
+    ) {
         let Some(entry) = self.ledger.entry(call) else {
             return;
         };
@@ -202,6 +251,11 @@ impl Hub {
                     data: remote.data.as_deref().map(str::to_owned),
                 })
             }
+            (Some(refused), FailureKind::Unanswered) => Some(RpcError {
+                code: ErrorCode::Upstream(i32::try_from(refused.code).unwrap_or(-32_603)),
+                message: self.with_eras(call, error),
+                data: refused.data.as_deref().map(str::to_owned),
+            }),
             (_, FailureKind::Arguments) => Some(RpcError {
                 code: ErrorCode::InvalidParams,
                 message: error.message.clone(),
@@ -219,6 +273,26 @@ impl Hub {
         }
         let result = ToolResult::error(&error.message);
         self.conclude(now, call, Answer::Result(result.as_json()));
+    }
+
+    /// The message of an error that comes of what only one side speaks.
+    fn with_eras(&self, call: CallId, error: &UpstreamError) -> String {
+        let side = self.upstream.as_ref();
+        let Some(peer) = self.ledger.entry(call).map(|entry| entry.peer) else {
+            return error.message.clone();
+        };
+        let facts = side.and_then(|side| {
+            let runtime = side.runtimes.get(&peer)?;
+            side.manager.facts(*runtime, &error.server)
+        });
+        let client = self.peer(peer).and_then(ServerPeer::negotiated);
+        match (facts, client) {
+            (Some(facts), Some(client)) => format!(
+                "{} (the server speaks {}, the client {client})",
+                error.message, facts.revision
+            ),
+            (Some(_) | None, _) => error.message.clone(),
+        }
     }
 }
 

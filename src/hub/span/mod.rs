@@ -5,12 +5,16 @@
 
 mod calls;
 mod lists;
+mod questions;
 
 use std::collections::BTreeMap;
 
 use self::lists::{Lists, Parked, Search};
+pub(super) use self::questions::Questions;
+use self::questions::{Asking, EVERYTHING};
 use super::Hub;
 use crate::clock::Now;
+use crate::codec::shared_text::SharedText;
 use crate::diagnostic::{Diagnostic, Subject};
 use crate::entropy::Entropy;
 use crate::ids::{CallId, PeerId, RuntimeId, TicketId, WireId};
@@ -47,6 +51,9 @@ pub(in crate::hub) struct UpstreamSide {
     parked: Vec<Parked>,
     /// Resources that are looked for at one server after the other.
     searches: BTreeMap<CallId, Search>,
+    /// What clients without a runtime have declared.
+    declared: BTreeMap<PeerId, SharedText>,
+    pub(in crate::hub) questions: Questions,
 }
 
 impl std::fmt::Debug for UpstreamSide {
@@ -61,6 +68,7 @@ impl UpstreamSide {
     pub(in crate::hub) fn new(
         config: UpstreamConfig,
         identity: String,
+        questions: Questions,
         limits: &Limits,
         entropy: Box<dyn Entropy>,
         alone: bool,
@@ -68,7 +76,7 @@ impl UpstreamSide {
     ) -> Self {
         let settings = Settings {
             identity,
-            capabilities: "{}".to_owned(),
+            capabilities: EVERYTHING.to_owned(),
             limits: limits.clone(),
         };
         let mut manager = Manager::new(settings, entropy, FIRST_WIRE);
@@ -84,21 +92,29 @@ impl UpstreamSide {
             lists: Lists::new(limits),
             parked: Vec::new(),
             searches: BTreeMap::new(),
+            declared: BTreeMap::new(),
+            questions,
         }
     }
+
+    /// When [`Hub::upstream_timeout`] is due.
 
     /// The runtime of a client, made when it has none.
     fn runtime_of(&mut self, now: Now, peer: PeerId) -> Result<RuntimeId, RpcError> {
         if let Some(runtime) = self.runtimes.get(&peer) {
             return Ok(*runtime);
         }
-        let made = self
-            .manager
-            .open_runtime(now, self.prefix)
-            .map_err(|limit| {
-                let text = format!("busy: {limit} runtimes are open, limit {limit} (runtimes_max)");
-                RpcError::new(ErrorCode::InternalError, text)
-            })?;
+        let made = match self.declared.remove(&peer) {
+            Some(capabilities) => {
+                let capabilities = capabilities.to_string();
+                self.manager.open_runtime_as(now, self.prefix, capabilities)
+            }
+            None => self.manager.open_runtime(now, self.prefix),
+        };
+        let made = made.map_err(|limit| {
+            let text = format!("busy: {limit} runtimes are open, limit {limit} (runtimes_max)");
+            RpcError::new(ErrorCode::InternalError, text)
+        })?;
         self.runtimes.insert(peer, made);
         self.clients.insert(made, peer);
         if self.leaves_tools() {
@@ -119,15 +135,39 @@ impl UpstreamSide {
     /// A client is gone.
     pub(in crate::hub) fn close_client(&mut self, now: Now, peer: PeerId) {
         self.parked.retain(|parked| !parked.is_of(peer));
+        self.declared.remove(&peer);
         if let Some(runtime) = self.runtimes.remove(&peer) {
             self.lists.forget(runtime);
             self.clients.remove(&runtime);
+            self.questions.forget_runtime(runtime);
             self.manager.close_runtime(now, runtime);
         }
     }
 }
 
 impl Hub {
+    /// What a client of the handshake era has declared is told to its servers. A client that says it with each
+    /// request has servers that are told everything there is.
+    pub(super) fn declare_client(&mut self, peer: PeerId) {
+        let side = self.upstream.as_ref();
+        if side.is_none_or(|side| side.runtimes.contains_key(&peer)) {
+            return;
+        }
+        let of_peer = self.peer(peer);
+        let shaken = of_peer.filter(|peer| peer.negotiated().is_some());
+        let declared = shaken.map(|peer| peer.client_capabilities().cloned());
+        if let (Some(declared), Some(side)) = (declared, &mut self.upstream) {
+            side.declare(peer, declared.unwrap_or(SharedText::fixed("{}")));
+        }
+    }
+
+    pub(in crate::hub) fn upstream_timeout(&mut self, now: Now) {
+        if let Some(side) = &mut self.upstream {
+            side.manager.handle_timeout(now);
+        }
+        self.questions_timeout(now);
+    }
+
     pub(in crate::hub) fn step_upstream(&mut self, now: Now) -> bool {
         let mut moved = false;
         while let Some(output) = self
@@ -138,6 +178,7 @@ impl Hub {
             moved = true;
             self.route_upstream_output(now, output);
         }
+        moved |= self.put_held(now);
         if let Some(side) = &mut self.upstream {
             while let Some(request) = side.manager.poll_io() {
                 self.io.push_back(request);
@@ -174,10 +215,35 @@ impl Hub {
                 Subject::Upstream,
                 diagnostic.message,
             )),
-            // No client is asked: none was declared to be there to answer.
-            ManagerOutput::Question { .. }
-            | ManagerOutput::QuestionGone(_)
-            | ManagerOutput::Notification { .. } => {}
+            ManagerOutput::Question {
+                id,
+                runtime,
+                server,
+                method,
+                params,
+                ticket,
+            } => {
+                let asking = Asking {
+                    id,
+                    runtime,
+                    server,
+                    method,
+                    params,
+                    ticket,
+                };
+                self.put_question(now, asking);
+            }
+            ManagerOutput::QuestionGone(question) => self.question_gone(now, question),
+            ManagerOutput::Notification {
+                runtime,
+                server,
+                method,
+                params,
+                ..
+            } if &*method == "notifications/elicitation/complete" => {
+                self.elicitation_complete(now, runtime, &server, params.as_deref());
+            }
+            ManagerOutput::Notification { .. } => {}
         }
     }
 

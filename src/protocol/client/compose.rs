@@ -70,6 +70,8 @@ pub(super) struct Params<'a> {
     any: bool,
     /// Whether one of [`RETRY_MEMBERS`] is among them.
     has_retry: bool,
+    /// `requestState` is.
+    has_state: bool,
     /// The member that routing headers repeat.
     name: Option<Text<'a>>,
 }
@@ -96,6 +98,7 @@ impl<'a> Params<'a> {
                 params.name = Text::of_value(value);
             } else if RETRY_MEMBERS.iter().any(|name| key.is(name)) {
                 params.has_retry = true;
+                params.has_state |= key.is(RETRY_MEMBERS[1]);
             }
         }
         Some(params)
@@ -104,6 +107,11 @@ impl<'a> Params<'a> {
     /// `Mcp-Name`, unencoded.
     pub(super) fn name(&self) -> Option<Box<str>> {
         self.name.map(|name| name.decode().into())
+    }
+
+    /// Whether the caller goes on with a request that was answered by a wish for input.
+    pub(super) fn has_state(&self) -> bool {
+        self.has_state
     }
 
     /// The caller's progress token, raw. Spec: a string or an integer.

@@ -212,6 +212,8 @@ pub enum CallFault {
     Violation(String),
     /// The server needs an answer that whoever was asked refused to give: their error.
     Refused(RemoteError),
+    /// The request says that it goes on with an earlier one, and the revision of the server has no such requests.
+    ForeignState(Revision),
     /// The server asks for what the client of this request has not declared.
     Undeclared {
         /// What it asks for.
@@ -234,6 +236,11 @@ impl fmt::Display for CallFault {
             Self::Busy { value, limit } => {
                 write!(f, "busy: {value} requests are open, limit {limit}")
             }
+            Self::ForeignState(revision) => write!(
+                f,
+                "params.requestState belongs to no call that waits here: the server speaks \
+                 {revision}, which has none; start over"
+            ),
             Self::Refused(error) => write!(f, "a question of the server was refused: {error}"),
             Self::Undeclared { method, feature } => write!(
                 f,

@@ -200,6 +200,10 @@ impl ClientPeer {
             let why = "params must be an object";
             return Err(CallFault::Violation(why.to_owned()));
         };
+        // A caller of a handshake revision means something else by it.
+        if params.has_state() && spec.raw_questions && !revision.is_stateless() {
+            return Err(CallFault::ForeignState(revision));
+        }
         let may_repeat =
             revision.is_stateless() && !spec.raw_questions && MAY_WANT_INPUT.contains(&spec.method);
         let token = params.token();

@@ -686,6 +686,7 @@ impl Chaos {
                         Err(CallFault::Busy { .. }) => "busy",
                         Err(CallFault::Violation(_)) => "violation",
                         Err(CallFault::Refused(_)) => "refused",
+                        Err(CallFault::ForeignState(_)) => "foreign state",
                         Err(CallFault::Undeclared { .. }) => "undeclared",
                     });
                     *self.requests.get_mut(&id).expect("a request") += 1;

@@ -112,6 +112,7 @@ impl UpstreamSide {
             Wait::Over | Wait::Open => None,
         });
         let due = Deadline::earlier(self.manager.next_deadline(), self.lists.next_deadline());
+        let due = Deadline::earlier(due, self.questions.next_deadline());
         waits.fold(due, |all, one| Deadline::earlier(all, Some(one)))
     }
 }
@@ -128,6 +129,8 @@ impl Hub {
         if self.upstream.is_none() || &*request.method == LIMITS_METHOD || self.is_ours(&request) {
             return Some(request);
         }
+        let request = self.resume_parked(now, peer, request)?;
+        self.declare_client(peer);
         let side = self.upstream.as_mut()?;
         let runtime = match side.runtime_of(now, peer) {
             Ok(runtime) => runtime,
