@@ -113,6 +113,8 @@ pub(super) struct Upstream {
     /// Questions that have not been answered.
     questions: BTreeSet<QuestionId>,
     waiting: VecDeque<Job>,
+    /// What waits is being sent just now.
+    pumping: bool,
     open: BTreeMap<UpstreamRequestId, Job>,
     lists: ListChanges,
     listing: bool,
@@ -159,6 +161,7 @@ impl Upstream {
             renew_by: None,
             questions: BTreeSet::new(),
             waiting: VecDeque::new(),
+            pumping: false,
             open: BTreeMap::new(),
             listing: false,
             tools_left,

@@ -3,8 +3,12 @@
 use super::*;
 
 impl Upstream {
-    /// Sends what waits and may go.
+    /// Sends what waits and may go. One that fails on its way brings the next one here again: the loop that is
+    /// at work takes that, so that many that fail do not nest.
     pub(super) fn pump(&mut self, turn: &mut Turn<'_>) {
+        if std::mem::replace(&mut self.pumping, true) {
+            return;
+        }
         while self.state == State::Ready && self.renew_by.is_none() {
             let Some(next) = self.next_sendable() else {
                 break;
@@ -15,6 +19,7 @@ impl Upstream {
             self.start(turn, job);
             self.drain(turn);
         }
+        self.pumping = false;
     }
 
     /// Calls of a server that takes one at a time wait for each other; nothing else does.
