@@ -260,6 +260,7 @@ impl Client {
                 | ManagerOutput::QuestionGone(_)
                 | ManagerOutput::CatalogChanged(_)
                 | ManagerOutput::ListChanged { .. }
+                | ManagerOutput::Subscribed { .. }
                 | ManagerOutput::StateChanged { .. } => {}
             }
         }

@@ -168,6 +168,7 @@ mod runtime;
 pub mod server_config;
 mod turn;
 mod upstream;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -254,6 +255,18 @@ pub enum ManagerOutput {
     QuestionGone(QuestionId),
     /// The tools of a runtime are others now.
     CatalogChanged(RuntimeId),
+    /// A resource of [`Manager::set_subscriptions`] is subscribed to, or cannot be: then it is not among them
+    /// any more.
+    Subscribed {
+        /// In which runtime.
+        runtime: RuntimeId,
+        /// Of which server.
+        server: ServerKey,
+        /// Which resource.
+        uri: Box<str>,
+        /// Why not.
+        outcome: Result<(), Box<UpstreamError>>,
+    },
     /// A list of a server has changed: of resources or prompts, or of tools that are
     /// [left](Manager::leave_tools).
     ListChanged {
@@ -484,11 +497,15 @@ impl Manager {
             self.answer_ticket(*ticket, Err(explain::no_runtime()));
         }
         self.withdraw_questions(now, id);
+        let mut left = Vec::new();
         for upstream in upstreams {
             let Some(slot) = self.slots.get_mut(&upstream) else {
                 continue;
             };
             slot.owners.remove(&id);
+            if !slot.owners.is_empty() {
+                left.push(upstream);
+            }
             if slot.owners.is_empty() {
                 let key = slot.key.clone();
                 if self.shared.get(&key) == Some(&upstream) {
@@ -505,6 +522,9 @@ impl Manager {
         }
         if let Some(runtime) = self.runtimes.remove(&id) {
             self.idle.remove(&(self.idle_at(runtime.last_used), id));
+        }
+        for upstream in left {
+            self.renew_wishes(now, upstream);
         }
     }
 
@@ -571,7 +591,11 @@ impl Manager {
     }
 
     fn connect_to(&mut self, now: Now, id: RuntimeId, key: &ServerKey, keep_trying: bool) {
+        let known = self.slot_of(id, key).is_some();
         if let Some(upstream) = self.upstream_of(id, key) {
+            if !known {
+                self.renew_wishes(now, upstream);
+            }
             let leave = self.runtimes.get(&id).is_some_and(|of| of.tools_left);
             self.with(now, upstream, |one, turn| {
                 if !leave {
@@ -688,6 +712,23 @@ impl Manager {
         match self.slot_of(id, key) {
             Some(slot) => (slot.upstream.state(), slot.upstream.last_error()),
             None => (ServerState::Idle, None),
+        }
+    }
+
+    /// What a server says of itself in a runtime, once it is ready; `None` while it is being connected to, or
+    /// not asked for.
+    ///
+    /// # Errors
+    /// Why it is not, and how long it is left alone.
+    pub fn met(
+        &self,
+        now: Now,
+        id: RuntimeId,
+        key: &ServerKey,
+    ) -> Result<Option<&ServerFacts>, UpstreamError> {
+        match self.slot_of(id, key) {
+            Some(slot) => slot.upstream.met(now),
+            None => Ok(None),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::ids::TicketId;
 use crate::manager::catalog::Catalog;
 use crate::manager::naming::Names;
 use crate::manager::server_config::ServerKey;
+use crate::manager::wishes::Wishes;
 
 /// A connection of the manager, counted up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +35,7 @@ pub(super) struct Runtime {
     pub(super) wants_all: bool,
     /// Whoever must not be cut off although nothing of theirs is open.
     pub(super) leases: u32,
+    pub(super) wishes: Wishes,
     pub(super) last_used: Uptime,
     pub(super) open: BTreeSet<TicketId>,
     /// Questions of its servers that wait for an answer.
@@ -87,6 +89,7 @@ impl Runtime {
             tools_left: false,
             wants_all: false,
             leases: 0,
+            wishes: Wishes::default(),
             last_used: now,
             open: BTreeSet::new(),
             questions: 0,

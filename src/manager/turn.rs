@@ -159,6 +159,9 @@ impl Manager {
                 }
             }
             UpstreamOutput::Tools(outcome) => self.publish(now, id, &owners, outcome),
+            UpstreamOutput::Subscribed { uri, outcome } => {
+                self.route_subscribed(now, &key, &owners, &uri, &outcome);
+            }
             UpstreamOutput::ListChanged(list) => {
                 for runtime in owners {
                     self.outputs.push_back(ManagerOutput::ListChanged {
@@ -421,6 +424,7 @@ impl Manager {
     /// Gives a job to a server of a runtime.
     pub(super) fn submit(&mut self, now: Now, id: RuntimeId, key: &ServerKey, job: Job) {
         let ticket = job.ticket;
+        let known = self.slot_of(id, key).is_some();
         let Some(upstream) = self.upstream_of(id, key) else {
             if let Some(ticket) = ticket {
                 let error = match self.runtimes.contains_key(&id) {
@@ -431,6 +435,9 @@ impl Manager {
             }
             return;
         };
+        if !known {
+            self.renew_wishes(now, upstream);
+        }
         if let Some(known) = ticket.and_then(|ticket| self.tickets.get_mut(&ticket)) {
             known.upstream = Some(upstream);
         }

@@ -31,6 +31,7 @@
 mod jobs;
 mod open;
 mod terms;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -38,6 +39,7 @@ use std::time::Duration;
 use self::open::link_to;
 pub use self::terms::ServerState;
 pub(super) use self::terms::{Face, Listed, Noise, Turn, UpstreamOutput};
+use self::wishes::Wishes;
 use crate::backoff::Backoff;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
@@ -120,6 +122,7 @@ pub(super) struct Upstream {
     listing: bool,
     /// Whoever uses it asks for its tools as for anything else.
     tools_left: bool,
+    wishes: Wishes,
     noise: Option<Noise>,
     outputs: VecDeque<UpstreamOutput>,
     io: VecDeque<IoRequest>,
@@ -165,6 +168,7 @@ impl Upstream {
             open: BTreeMap::new(),
             listing: false,
             tools_left,
+            wishes: Wishes::default(),
             noise: None,
             outputs: VecDeque::new(),
             io: VecDeque::new(),
@@ -188,6 +192,20 @@ impl Upstream {
     /// What the server said of itself; while it is connected.
     pub(super) fn facts(&self) -> Option<&ServerFacts> {
         self.line.as_ref().and_then(|line| line.peer.facts())
+    }
+
+    /// The same once it is ready; `None` while that is under way.
+    pub(super) fn met(&self, now: Now) -> Result<Option<&ServerFacts>, UpstreamError> {
+        match (self.state, &self.last_error) {
+            (State::Ready, _) => Ok(self.facts()),
+            (State::Resting(until, false), last) => {
+                let left = until.since(now.up);
+                Err(explain::resting(&self.config, last.as_ref(), left))
+            }
+            (State::Idle, Some(error)) => Err(error.clone()),
+            (State::Closed, _) => Err(explain::disposed(&self.config)),
+            (State::Idle, None) | (State::Opening | State::Resting(_, true), _) => Ok(None),
+        }
     }
 
     pub(super) fn last_error(&self) -> Option<&UpstreamError> {
@@ -309,6 +327,10 @@ impl Upstream {
 
     /// A message to the server that has no answer.
     pub(super) fn notify(&mut self, turn: &mut Turn<'_>, method: &str, params: Option<&str>) {
+        if self.state == State::Opening {
+            let limit = self.limits.notifications_held_max;
+            return self.wishes.hold_notice(method, params, limit);
+        }
         if let Some(line) = &mut self.line {
             line.peer.notify(turn.now, method, params);
             self.drain(turn);
@@ -335,6 +357,7 @@ impl Upstream {
     pub(super) fn retire(&mut self, turn: &mut Turn<'_>) {
         self.retired = true;
         self.wanted = false;
+        self.wishes.want_no_resources();
         self.close_if_done(turn);
     }
 
@@ -369,7 +392,7 @@ impl Upstream {
             link.handle_timeout(now, turn.wires);
         }
         let rested = self.wake(now);
-        if rested && (self.wanted || !self.waiting.is_empty()) {
+        if rested && (self.is_wanted() || !self.waiting.is_empty()) {
             self.begin(turn);
         }
         if self.renew_by.is_some_and(|at| at <= now.up) {
@@ -383,7 +406,9 @@ impl Upstream {
 
     pub(super) fn next_deadline(&self) -> Option<Deadline> {
         let resting = match self.state {
-            State::Resting(until, waits) if self.wanted || (waits && !self.waiting.is_empty()) => {
+            State::Resting(until, waits)
+                if self.is_wanted() || (waits && !self.waiting.is_empty()) =>
+            {
                 Some(Deadline::new(until, "next try of an upstream server"))
             }
             State::Resting(..) | State::Idle | State::Opening | State::Ready | State::Closed => {
@@ -436,6 +461,11 @@ impl Upstream {
         over
     }
 
+    /// Whether it is to be ready although nothing waits for it.
+    fn is_wanted(&self) -> bool {
+        self.wanted || self.wishes.has_subscriptions()
+    }
+
     fn become_(&mut self, state: State) {
         if self.state != state {
             self.state = state;
@@ -459,7 +489,7 @@ impl Upstream {
         let by_handshake = self
             .dies_of_probe
             .then_some(Revision::NEWEST_WITH_HANDSHAKE);
-        let peer = ClientPeer::new(
+        let mut peer = ClientPeer::new(
             PeerConfig {
                 identity: self.face.identity.clone(),
                 capabilities: self.face.capabilities.clone(),
@@ -473,6 +503,7 @@ impl Upstream {
             },
             turn.now,
         );
+        self.wishes.tell(turn.now, &mut peer);
         link.start(turn.now, turn.wires);
         self.line = Some(Line {
             link,
@@ -580,6 +611,7 @@ impl Upstream {
                     ticket,
                 });
             }
+            PeerOutput::Subscribed { uri, outcome } => self.handle_subscribed(uri, outcome),
             PeerOutput::ListChanged(ListKind::Tools) if !self.leaves_tools() => {
                 if self.lists.handle_changed(turn.now) {
                     let diagnostic = explain::undeclared_change(&self.config);

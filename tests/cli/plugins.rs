@@ -72,7 +72,8 @@ fn tools_alone_need_no_gateway_and_are_listed_as_they_are() {
         &["Unknown tool: third"],
     );
     let other = serve.request("resources/list", "{}");
-    assert_eq!(serve.answer(other)["error"]["code"], -32601);
+    // The file may name a server at any time.
+    assert_eq!(serve.answer(other)["result"]["resources"], json!([]));
     serve.finish().expect_code(0).expect_silence();
     assert_eq!(home.listing(), ["drawspan.json"], "no identity, no store");
 }

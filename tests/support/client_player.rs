@@ -172,6 +172,7 @@ impl ClientPlayer {
                 | PeerOutput::Progress { .. }
                 | PeerOutput::Notification { .. }
                 | PeerOutput::ListChanged(_)
+                | PeerOutput::Subscribed { .. }
                 | PeerOutput::Question { .. }
                 | PeerOutput::QuestionGone(_)
                 | PeerOutput::Noise { .. } => self.to_owner.push_back(output),
@@ -326,6 +327,13 @@ fn shape(output: &PeerOutput) -> (&'static str, Option<u64>, Option<u64>, Option
             ("notification", None, on, Some(text))
         }
         PeerOutput::Undeclared { method } => ("undeclared", None, None, quoted(method)),
+        PeerOutput::Subscribed { uri, outcome } => match outcome {
+            Ok(()) => ("subscribed", None, None, quoted(uri)),
+            Err(fault) => {
+                let text = format!(r#"{{"uri":{},"why":{}}}"#, json!(uri), call_words(fault));
+                ("not_subscribed", None, None, Some(text))
+            }
+        },
         PeerOutput::ListChanged(list) => {
             let name = match list {
                 ListKind::Tools => "tools",

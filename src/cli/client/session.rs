@@ -331,6 +331,7 @@ impl Session {
             ManagerOutput::Answer { .. }
             | ManagerOutput::CatalogChanged(_)
             | ManagerOutput::ListChanged { .. }
+            | ManagerOutput::Subscribed { .. }
             | ManagerOutput::StateChanged { .. } => {}
         }
     }

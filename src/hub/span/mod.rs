@@ -243,7 +243,7 @@ impl Hub {
             } if &*method == "notifications/elicitation/complete" => {
                 self.elicitation_complete(now, runtime, &server, params.as_deref());
             }
-            ManagerOutput::Notification { .. } => {}
+            ManagerOutput::Notification { .. } | ManagerOutput::Subscribed { .. } => {}
         }
     }
 

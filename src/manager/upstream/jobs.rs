@@ -217,6 +217,7 @@ impl Upstream {
             .is_some_and(|facts| facts.declares_changes(ListKind::Tools));
         self.lists = ListChanges::new(declared, &self.limits);
         self.become_(State::Ready);
+        self.send_notices(turn);
         if !self.leaves_tools() {
             self.list_tools(turn);
         }
@@ -248,6 +249,7 @@ impl Upstream {
         self.last_error = Some(error.clone());
         // Back-off sees to it: a failed start is not a failed request, however many waited for it.
         self.fail_all(turn.now, &error, Verdict::None);
+        self.fail_subscriptions(&error);
         self.become_(State::Resting(turn.now.after(wait), false));
         self.outputs.push_back(UpstreamOutput::ConnectFailed(error));
     }
@@ -291,7 +293,7 @@ impl Upstream {
             return self.become_(State::Resting(turn.now.after(wait), true));
         }
         self.become_(State::Idle);
-        if !self.waiting.is_empty() {
+        if !self.waiting.is_empty() || self.wishes.has_subscriptions() {
             self.begin(turn);
         }
     }
@@ -452,7 +454,7 @@ impl Upstream {
         open.next().filter(|_| open.next().is_none())
     }
 
-    fn stderr_tail(&self) -> &str {
+    pub(super) fn stderr_tail(&self) -> &str {
         self.line
             .as_ref()
             .map_or("", |line| line.link.stderr_tail())

@@ -52,6 +52,12 @@ pub(in crate::manager) enum UpstreamOutput {
     QuestionGone(QuestionId),
     /// A walk over its tools has ended.
     Tools(Result<Listed, UpstreamError>),
+    /// A resource of [`Upstream::set_subscriptions`](super::Upstream::set_subscriptions) is subscribed to, or
+    /// cannot be.
+    Subscribed {
+        uri: Box<str>,
+        outcome: Result<(), UpstreamError>,
+    },
     /// Another list has changed.
     ListChanged(ListKind),
     /// [`Upstream::state`] says something else now.

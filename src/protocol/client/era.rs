@@ -27,7 +27,7 @@ pub(super) struct Discovery {
     pub(super) supported: Vec<String>,
     capabilities: Box<str>,
     server_info: Option<Box<str>>,
-    instructions: Option<String>,
+    instructions: Option<Box<str>>,
 }
 
 impl Discovery {
@@ -67,9 +67,11 @@ fn object(raw: Option<&str>) -> Box<str> {
         .into()
 }
 
-fn text(object: &str, name: &str) -> Option<String> {
-    let text = member(object, name).and_then(Text::of_value)?;
-    Some(text.decode().into_owned())
+/// A raw string.
+fn text(object: &str, name: &str) -> Option<Box<str>> {
+    member(object, name)
+        .filter(|raw| raw.starts_with('"'))
+        .map(Box::from)
 }
 
 /// What is taken for known of a stateless server that cannot be asked.

@@ -21,7 +21,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::fault::{CallFault, RemoteError};
+use super::fault::{CallFault, RemoteError, strings};
 use super::peer::{ClientPeer, ListKind, PeerOutput, read_id};
 use super::{Carrier, RequestEnd};
 use crate::clock::{Deadline, Now, Uptime};
@@ -48,7 +48,8 @@ const PAST_STREAMS_MAX: usize = 8;
 pub(super) struct Listening {
     /// Resources that are subscribed to.
     resources: BTreeSet<String>,
-    /// Those that a server of the handshake revisions has been told of.
+    /// Those that the server has been told of: in the handshake revisions by a request, in the stateless era by
+    /// a stream that it has acknowledged.
     told: BTreeSet<String>,
     current: Option<Stream>,
     next: Option<Stream>,
@@ -73,6 +74,10 @@ struct Stream {
 impl Listening {
     pub(super) fn next_deadline(&self) -> Option<Deadline> {
         self.retry_at.map(|at| Deadline::new(at, LISTEN))
+    }
+
+    pub(super) fn wants(&self, uri: &str) -> bool {
+        self.resources.contains(uri)
     }
 
     fn is_open(&self, id: UpstreamRequestId) -> bool {
@@ -120,8 +125,10 @@ impl ClientPeer {
         if !facts.is_some_and(|facts| facts.revision.has_listen_streams()) {
             return self.subscribe(now);
         }
+        self.listening.told = &self.listening.told & &self.listening.resources;
         if self.listening.given_up {
-            return;
+            let fault = not_offered(LISTEN);
+            return self.fail_subscriptions(&fault);
         }
         match self.filter() {
             Some(filter) => self.listen(now, &filter),
@@ -142,8 +149,12 @@ impl ClientPeer {
         };
         let resources = member(&facts.capabilities, "resources");
         let offered = resources.and_then(|resources| member(resources, "subscribe"));
-        if facts.revision.has_listen_streams() || offered != Some("true") {
+        if facts.revision.has_listen_streams() {
             return;
+        }
+        if offered != Some("true") {
+            let fault = not_offered("resources/subscribe");
+            return self.fail_subscriptions(&fault);
         }
         while self.settings.len() < self.config.limits.upstream_requests_open_max {
             let Listening {
@@ -151,20 +162,21 @@ impl ClientPeer {
             } = &mut self.listening;
             let old = told.difference(resources).next().cloned();
             let new = resources.difference(told).next().cloned();
-            let (method, uri) = match (old, new) {
+            let (method, uri, subscribes) = match (old, new) {
                 (Some(uri), _) => {
                     told.remove(&uri);
-                    ("resources/unsubscribe", uri)
+                    ("resources/unsubscribe", uri, None)
                 }
                 (None, Some(uri)) => {
                     told.insert(uri.clone());
-                    ("resources/subscribe", uri)
+                    let subscribes = Some(Box::from(uri.as_str()));
+                    ("resources/subscribe", uri, subscribes)
                 }
                 (None, None) => return,
             };
             let mut params = JsonObject::new();
             params.text("uri", &uri);
-            self.send_setting(now, method, &params.end());
+            self.send_setting(now, method, &params.end(), subscribes);
         }
     }
 
@@ -250,6 +262,33 @@ impl ClientPeer {
         }
         if !self.listening.resources.is_empty() && grants("resourceSubscriptions").is_none() {
             self.noise("server does not tell of changes: single resources", b"");
+        }
+        let uris = strings(grants("resourceSubscriptions"));
+        let granted: BTreeSet<String> = uris.into_iter().collect();
+        let Listening {
+            resources, told, ..
+        } = &mut self.listening;
+        let new: Vec<String> = resources.difference(told).cloned().collect();
+        told.extend(resources.intersection(&granted).cloned());
+        for uri in new {
+            let outcome = match granted.contains(&uri) {
+                true => Ok(()),
+                false => Err(not_offered("a subscription to this resource")),
+            };
+            let uri = uri.into();
+            self.push(PeerOutput::Subscribed { uri, outcome });
+        }
+    }
+
+    /// Says of each resource that is not subscribed to why it is not.
+    fn fail_subscriptions(&mut self, fault: &CallFault) {
+        let Listening {
+            resources, told, ..
+        } = &self.listening;
+        let missing: Vec<String> = resources.difference(told).cloned().collect();
+        for uri in missing {
+            let (uri, outcome) = (uri.into(), Err(fault.clone()));
+            self.push(PeerOutput::Subscribed { uri, outcome });
         }
     }
 
@@ -363,12 +402,17 @@ impl ClientPeer {
         listening.leave_behind(id);
         if let Some(stream) = listening.current.take_if(|stream| stream.id == id) {
             listening.gap = true;
+            // Updates may be missed until the next stream, which says so.
+            listening.told.clear();
             if now.up.since(stream.since) >= good {
                 listening.waits = 0;
             }
         } else if listening.next.take_if(|stream| stream.id == id).is_some() {
             listening.unacknowledged += 1;
+            let fault = CallFault::Closed(format!("{LISTEN}: {why}"));
+            self.fail_subscriptions(&fault);
         }
+        let listening = &mut self.listening;
         listening.given_up = for_good || listening.unacknowledged >= UNACKNOWLEDGED_MAX;
         if listening.given_up {
             listening.retry_at = None;
@@ -404,6 +448,16 @@ impl ClientPeer {
             None => self.listen_if_wanted(now),
         }
     }
+}
+
+/// The server has no such thing.
+fn not_offered(what: &str) -> CallFault {
+    CallFault::Remote(RemoteError {
+        code: ErrorCode::MethodNotFound.number().into(),
+        message: format!("{what} is not offered"),
+        data: None,
+        raw: None,
+    })
 }
 
 /// The member of a filter that asks for this list.

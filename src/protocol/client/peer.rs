@@ -60,6 +60,8 @@ pub(super) enum Stage {
 pub(super) struct Setting {
     method: &'static str,
     by: Uptime,
+    /// The resource of a `resources/subscribe`.
+    subscribes: Option<Box<str>>,
 }
 
 /// The client's side of one conversation. See the module page.
@@ -79,6 +81,8 @@ pub struct ClientPeer {
     /// Requests of our own of which only a failure is of interest.
     pub(super) settings: BTreeMap<UpstreamRequestId, Setting>,
     pub(super) log_level: Option<LogLevel>,
+    /// The same for sessions only.
+    log_floor: Option<LogLevel>,
     own_ids_used: u64,
     outputs: VecDeque<PeerOutput>,
 }
@@ -99,6 +103,7 @@ impl ClientPeer {
             listening: Listening::default(),
             settings: BTreeMap::new(),
             log_level: None,
+            log_floor: None,
             own_ids_used: 0,
             outputs: VecDeque::new(),
         }
@@ -189,9 +194,9 @@ impl ClientPeer {
         if self.opening_end(now, id, &end) || self.listen_end(now, id, &end) {
             return;
         }
-        if let Some(Setting { method, .. }) = self.settings.remove(&id) {
-            self.noise(&format!("{method}: {end}"), b"");
-            return self.subscribe(now);
+        if let Some(setting) = self.settings.remove(&id) {
+            self.noise(&format!("{}: {end}", setting.method), b"");
+            return self.set(now, setting, Err(CallFault::End(end)));
         }
         self.call_ended(id, end);
     }
@@ -216,9 +221,23 @@ impl ClientPeer {
         }
     }
 
+    /// From which severity on a session is to tell log messages at least, whatever [`set_log_level`](
+    /// Self::set_log_level) says. Requests of the stateless era say so themselves.
+    pub fn set_log_floor(&mut self, now: Now, level: Option<LogLevel>) {
+        let before = self.session_level();
+        self.log_floor = level;
+        if self.session_level() != before && self.is_ready() {
+            self.send_log_level(now);
+        }
+    }
+
+    fn session_level(&self) -> Option<LogLevel> {
+        [self.log_level, self.log_floor].into_iter().flatten().min()
+    }
+
     /// What a new session is told once it is open.
     pub(super) fn session_settings(&mut self, now: Now) {
-        if self.log_level.is_some() {
+        if self.session_level().is_some() {
             self.send_log_level(now);
         }
     }
@@ -229,20 +248,31 @@ impl ClientPeer {
         };
         let takes_level =
             !facts.revision.is_stateless() && member(&facts.capabilities, "logging").is_some();
-        if let Some(level) = self.log_level.filter(|_| takes_level) {
+        if let Some(level) = self.session_level().filter(|_| takes_level) {
             let params = format!(r#"{{"level":"{}"}}"#, level.as_str());
-            self.send_setting(now, "logging/setLevel", &params);
+            self.send_setting(now, "logging/setLevel", &params, None);
         }
     }
 
     /// A request whose result says nothing.
-    pub(super) fn send_setting(&mut self, now: Now, method: &'static str, params: &str) {
+    pub(super) fn send_setting(
+        &mut self,
+        now: Now,
+        method: &'static str,
+        params: &str,
+        subscribes: Option<Box<str>>,
+    ) {
         let limit = self.config.limits.upstream_requests_open_max;
         let room = self.settings.len() < limit;
         match self.own_id().filter(|_| room) {
             Some(id) => {
                 let by = now.after(self.config.limits.request_timeout);
-                self.settings.insert(id, Setting { method, by });
+                let setting = Setting {
+                    method,
+                    by,
+                    subscribes,
+                };
+                self.settings.insert(id, setting);
                 self.send_own_request(id, method, Some(params), self.dialect());
             }
             None => self.noise(&format!("busy: {method} was not sent, limit {limit}"), b""),
@@ -250,16 +280,28 @@ impl ClientPeer {
     }
 
     fn settings_timeout(&mut self, now: Now) {
-        while let Some((&id, &Setting { method, .. })) = self
-            .settings
-            .iter()
-            .find(|(_, setting)| setting.by <= now.up)
-        {
-            self.settings.remove(&id);
+        let due = |setting: &Setting| setting.by <= now.up;
+        let first = |settings: &BTreeMap<UpstreamRequestId, Setting>| {
+            let mut all = settings.iter();
+            all.find(|(_, setting)| due(setting)).map(|(id, _)| *id)
+        };
+        while let Some(id) = first(&self.settings) {
+            let Some(setting) = self.settings.remove(&id) else {
+                return;
+            };
             self.take_back(id, "timed out");
-            self.noise(&format!("{method} timed out"), b"");
-            self.subscribe(now);
+            self.noise(&format!("{} timed out", setting.method), b"");
+            let (what, limit) = (setting.method, self.config.limits.request_timeout);
+            self.set(now, setting, Err(CallFault::TimedOut { what, limit }));
         }
+    }
+
+    /// What has come of a request of our own.
+    fn set(&mut self, now: Now, setting: Setting, outcome: Result<(), CallFault>) {
+        if let Some(uri) = setting.subscribes.filter(|uri| self.listening.wants(uri)) {
+            self.push(PeerOutput::Subscribed { uri, outcome });
+        }
+        self.subscribe(now);
     }
 
     pub(super) const fn is_ready(&self) -> bool {
@@ -442,11 +484,12 @@ impl ClientPeer {
         if !exact {
             self.noise(&format!("id type differs: answer to request {id}"), raw);
         }
-        if let Some(Setting { method, .. }) = self.settings.remove(&id) {
-            if let Err(error) = outcome {
-                self.noise(&format!("{method} was refused: {error}"), raw);
+        if let Some(setting) = self.settings.remove(&id) {
+            if let (Err(error), None) = (&outcome, &setting.subscribes) {
+                self.noise(&format!("{} was refused: {error}", setting.method), raw);
             }
-            return self.subscribe(now);
+            let outcome = outcome.map(drop).map_err(CallFault::from);
+            return self.set(now, setting, outcome);
         }
         if self.listen_answered(now, id, &outcome) {
             return;

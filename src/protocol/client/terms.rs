@@ -62,8 +62,8 @@ pub struct ServerFacts {
     pub capabilities: Box<str>,
     /// `serverInfo`, an object.
     pub server_info: Option<Box<str>>,
-    /// `instructions`, decoded.
-    pub instructions: Option<String>,
+    /// `instructions`, a string.
+    pub instructions: Option<Box<str>>,
 }
 
 impl ServerFacts {
@@ -159,6 +159,14 @@ pub enum PeerOutput {
     },
     /// A list is not what it was.
     ListChanged(ListKind),
+    /// A resource of [`ClientPeer::set_subscriptions`](super::peer::ClientPeer::set_subscriptions) is subscribed
+    /// to from here on, or is not. Comes again when updates may have been missed in between.
+    Subscribed {
+        /// The resource.
+        uri: Box<str>,
+        /// Why not. The stateless era tries again by itself.
+        outcome: Result<(), CallFault>,
+    },
     /// The server wants to know something: to be answered by [`ClientPeer::answer`](super::peer::ClientPeer::answer).
     Question {
         /// For the answer. Unique within this peer.

@@ -79,7 +79,7 @@ impl Pair {
             server_info: r#"{"name":"s","version":"1"}"#.to_owned(),
             capabilities: lists.to_owned(),
             modern_capabilities: lists.to_owned(),
-            instructions: Some("be \"kind\"".to_owned()),
+            instructions: Some(r#""be \"kind\"""#.to_owned()),
             changing: Changing {
                 tools: true,
                 ..Changing::default()
@@ -159,7 +159,7 @@ fn both_our_sides_understand_each_other_in_every_revision() {
         assert_eq!(pair.next(), PeerOutput::Ready, "{revision}");
         let facts = pair.client.facts().expect("ready").clone();
         assert_eq!(facts.revision, revision);
-        assert_eq!(facts.instructions.as_deref(), Some("be \"kind\""));
+        assert_eq!(facts.instructions.as_deref(), Some(r#""be \"kind\"""#));
         assert!(facts.server_info.is_some_and(|info| info.contains("\"s\"")));
         lists(&mut pair);
         calls_with_progress(&mut pair);
@@ -293,6 +293,11 @@ fn changes(pair: &mut Pair, revision: Revision) {
         let uris: BTreeSet<String> = wanted.iter().map(|uri| (*uri).to_owned()).collect();
         assert_eq!(pair.client.set_subscriptions(pair.now, &uris), Ok(()));
         pair.run();
+        // Each is told of once, when it is new.
+        for uri in wanted.iter().filter(|_| wanted.len() == 2) {
+            let (uri, outcome) = ((*uri).into(), Ok(()));
+            assert_eq!(pair.next(), PeerOutput::Subscribed { uri, outcome });
+        }
         for uri in ["u", "v"] {
             pair.server.resource_updated(uri, &mut pair.sink);
             if wanted.contains(&uri) {
@@ -319,7 +324,10 @@ fn changes(pair: &mut Pair, revision: Revision) {
     if let Some(due) = due {
         pair.now.up = due.at;
         pair.client.handle_timeout(pair.now);
+        // What was missed in between is told of: the lists, and each resource by a new subscription.
         assert_eq!(pair.next(), PeerOutput::ListChanged(ListKind::Tools));
+        let (uri, outcome) = ("v".into(), Ok(()));
+        assert_eq!(pair.next(), PeerOutput::Subscribed { uri, outcome });
     }
 }
 
@@ -706,7 +714,9 @@ impl Chaos {
                 PeerOutput::Noise { sample, .. } => assert!(sample.len() <= SAMPLE_BYTES_MAX),
                 PeerOutput::Forget(id) => assert!(self.wire.contains(&id)),
                 PeerOutput::ListChanged(_) => self.saw("changed"),
-                PeerOutput::Notification { .. } | PeerOutput::Undeclared { .. } => {}
+                PeerOutput::Notification { .. }
+                | PeerOutput::Undeclared { .. }
+                | PeerOutput::Subscribed { .. } => {}
             }
         }
         assert!(self.openings <= 1);
