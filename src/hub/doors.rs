@@ -128,6 +128,20 @@ impl Hub {
         self.with_peer(now, peer, |peer, sink| peer.respond(key, answer, sink));
     }
 
+    /// Whether a client does not read, so that a notification is left out.
+    /// `key` is the request that it is of, if it is of one.
+    pub(super) fn leaves_out(&mut self, peer: PeerId, key: Option<RequestKey>) -> bool {
+        let Some(client) = self.lines.get_mut(&peer) else {
+            return match key {
+                Some(key) => self.http.is_backed_up(peer, key),
+                None => self.http.is_session_backed_up(peer),
+            };
+        };
+        let backed_up = client.link.is_backed_up();
+        client.notifications_dropped += u64::from(backed_up);
+        backed_up
+    }
+
     /// Tells every client that may know. A client that does not read is left out.
     pub(super) fn notify_all(&mut self, now: Now, method: &'static str, params: &str) {
         for (id, client) in &mut self.lines {
@@ -213,6 +227,14 @@ impl Hub {
             if !bytes.is_empty() {
                 self.settle(now);
             }
+        }
+    }
+
+    /// Routes what a peer has to say that was spoken to of a request of its own.
+    pub(super) fn route_events_of(&mut self, now: Now, id: PeerId) {
+        match self.lines.contains_key(&id) {
+            true => self.route_events(now, id),
+            false => self.route_http_events(now, id, None),
         }
     }
 
@@ -360,9 +382,13 @@ impl Hub {
                 (ServerEvent::Request(request), Some(exchange)) => {
                     self.http.bind(id, request.key, exchange);
                 }
-                (ServerEvent::ListenTasks { key, .. }, Some(exchange)) => {
-                    self.http.bind(id, *key, exchange);
-                }
+                (
+                    ServerEvent::ListenTasks { key, .. }
+                    | ServerEvent::Listens { key, .. }
+                    | ServerEvent::Subscribes { key, .. }
+                    | ServerEvent::Opens(key),
+                    Some(exchange),
+                ) => self.http.bind(id, *key, exchange),
                 (ServerEvent::Cancelled(key), _) => self.http.unbind(now, id, *key),
                 _ => {}
             }

@@ -45,6 +45,7 @@ impl Hub {
             self.answer(now, call, &ToolResult::error(&why));
         }
         self.drop_parked_calls(now, &why);
+        self.refuse_openings(now, &why);
         self.end_http_streams(now);
         self.http.begin_end(&mut self.io);
         self.sockets.begin_end(&mut self.io);
@@ -115,7 +116,12 @@ impl Hub {
                 limit.as_millis()
             );
             for call in calls {
-                if let Some(entry) = self.ledger.entry(call) {
+                let Some(entry) = self.ledger.entry(call) else {
+                    continue;
+                };
+                if entry.place == Place::Opening {
+                    self.refuse_opening_call(now, call, &text);
+                } else {
                     self.stop_work(now, call, entry.place);
                     self.answer(now, call, &ToolResult::error(&text));
                 }

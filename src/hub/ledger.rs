@@ -26,6 +26,8 @@ pub enum Place {
     /// An upstream server runs it and waits for an answer of the client, which has been told so and is to
     /// come back with it: no request of the client is open.
     Parked,
+    /// It is no call: a client waits to be told of the server behind us, which is being met.
+    Opening,
 }
 
 /// One call.

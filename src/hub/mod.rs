@@ -251,7 +251,9 @@ enum Owner {
 /// See the module page.
 pub struct Hub {
     limits: Limits,
+    /// What clients are told at first, and what where there are several servers behind us.
     server: Arc<ServerConfig>,
+    server_of_several: Arc<ServerConfig>,
     /// The channel tools, as `tools/list` has them, where there is a Gateway.
     channel_tools: Vec<String>,
     hook: Option<HookConfig>,
@@ -319,7 +321,7 @@ impl Hub {
             HubPolicy::Hook(hook) => (Policy::Hook, Some(hook)),
             HubPolicy::Embedder => (Policy::Embedder, None),
         };
-        let server = Arc::new(server_config(
+        let server_of_several = Arc::new(server_config(
             &identity,
             gateway.is_some().then_some(channel_mode),
             local.as_ref(),
@@ -327,6 +329,7 @@ impl Hub {
             upstream.as_ref(),
             &limits,
         ));
+        let server = Arc::clone(&server_of_several);
         let upstream = upstream.map(|config| {
             // It needs chance for the jitter of its waits only.
             let mut seed = [0; 8];
@@ -341,6 +344,7 @@ impl Hub {
         let mut hub = Self {
             http: HttpFront::new(http, server.clone(), &limits),
             server,
+            server_of_several,
             channel_tools: gateway
                 .as_ref()
                 .map(|_| channel_tools())
@@ -377,6 +381,7 @@ impl Hub {
         };
         hub.offer_plugins(plugins);
         hub.reserve_names();
+        hub.choose_server();
         hub.settle(now);
         hub
     }
@@ -524,18 +529,8 @@ fn server_config(
     };
     // Nobody waits for servers to say what they have: they may have all of it.
     if upstream.is_some() {
-        changing = Changing {
-            tools: true,
-            prompts: true,
-            resources: true,
-        };
-        let subscribe = match offered.as_ref().is_some_and(|all| all.resource_updates) {
-            true => r#""subscribe":true,"#,
-            false => "",
-        };
-        let all = format!(
-            r#""tools":{{"listChanged":true}},"resources":{{{subscribe}"listChanged":true}},"prompts":{{"listChanged":true}},"completions":{{}},"logging":{{}}"#
-        );
+        changing = Changing::ALL;
+        let all = r#""tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"prompts":{"listChanged":true},"completions":{},"logging":{}"#.to_owned();
         let tasks = offered.as_ref().is_some_and(|all| all.task_updates);
         let tasks = tasks.then(|| format!(r#""extensions":{{"{TASKS_EXTENSION}":{{}}}}"#));
         let bridge = legacy
@@ -566,15 +561,24 @@ fn server_config(
         server_info: identity.as_json(),
         capabilities: object(legacy),
         modern_capabilities: object(modern),
-        instructions: identity.instructions.clone(),
-        resource_updates: offered
-            .as_ref()
-            .is_some_and(|offered| offered.resource_updates),
+        instructions: identity.instructions.as_deref().map(json_string),
+        resource_updates: upstream.is_some()
+            || offered
+                .as_ref()
+                .is_some_and(|offered| offered.resource_updates),
         task_updates: offered.is_some_and(|offered| offered.task_updates),
         changing,
+        awaits_introduction: false,
+        relays_subscriptions: upstream.is_some(),
         cache_ttl_ms: 300_000,
         limits: limits.clone(),
     }
+}
+
+fn json_string(text: &str) -> String {
+    let mut json = String::new();
+    write_string(&mut json, text);
+    json
 }
 
 impl Driven for Hub {
@@ -680,6 +684,9 @@ impl Driven for Hub {
                 .and_then(|local| local.desk.next_deadline()),
             self.upstream.as_ref().and_then(UpstreamSide::next_deadline),
             self.plugins.next_deadline(),
+            self.upstream
+                .as_ref()
+                .and_then(|side| side.openings.next_deadline()),
             self.bridge.next_deadline(),
             self.gate.next_deadline(),
         ];

@@ -119,6 +119,7 @@ impl Hub {
                 local.desk.list_changed(List::Tools);
             }
         }
+        self.choose_server();
         self.settle(now);
     }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::ledger::Place;
 use super::local_side::Facts;
+use super::span::Subscribing;
 use super::{Hub, HubEvent, LIMITS_METHOD, Owner};
 use crate::bridge::{Bridge, BridgeOutput};
 use crate::clock::Now;
@@ -21,10 +22,17 @@ impl Hub {
     pub(super) fn route_server_event(&mut self, now: Now, peer: PeerId, event: ServerEvent) {
         match event {
             ServerEvent::Request(request) => self.route_request(now, peer, request),
+            ServerEvent::Opens(key) => self.open_server(now, peer, key),
+            ServerEvent::Subscribes { key, uri, on } => {
+                let asked = Subscribing { key, uri };
+                self.route_subscription(now, peer, asked, on);
+            }
+            ServerEvent::Listens { key, uris } => self.route_listening(now, peer, key, uris),
+            ServerEvent::LogLevel(level) => self.route_log_level(now, peer, level),
             ServerEvent::Notification { method, params } => {
-                self.tell_servers(now, peer, &method, params.as_deref());
                 self.bridge
                     .handle_notification(now, &method, params.as_deref());
+                self.tell_servers(now, peer, &method, params.as_deref());
                 self.events.push_back(HubEvent::ClientNotification {
                     client: peer,
                     method,
@@ -38,6 +46,7 @@ impl Hub {
                 if let Some(call) = self.ledger.find(peer, key) {
                     self.drop_call(now, call);
                 }
+                self.subscription_gone(now, peer, key);
             }
             ServerEvent::ListenTasks {
                 key,
@@ -231,6 +240,11 @@ impl Hub {
             }
             Place::Bridge => self.bridge.cancel(call),
             Place::Local | Place::Reading => {}
+            Place::Opening => {
+                if let Some(side) = &mut self.upstream {
+                    side.openings.forget(call);
+                }
+            }
             Place::Upstream | Place::UpstreamRead | Place::UpstreamOther | Place::Parked => {}
         }
         if let Some(side) = &mut self.upstream {

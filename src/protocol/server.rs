@@ -8,10 +8,13 @@
 //! | what comes in                       | era of the request | what happens                              |
 //! |-------------------------------------|--------------------|-------------------------------------------|
 //! | `initialize`                        | legacy             | answered; the session has a revision      |
+//! | the same, of a server yet to be met | legacy             | [`ServerEvent::Opens`], stays open        |
 //! | `notifications/initialized`         | legacy             | held notifications leave, in order        |
 //! | `ping`, `logging/setLevel`          | legacy             | answered                                  |
 //! | `server/discover`                   | modern             | answered                                  |
+//! | the same, of a server yet to be met | modern             | [`ServerEvent::Opens`], stays open        |
 //! | `subscriptions/listen`              | modern             | acknowledged; open until cancelled or end |
+//! | `resources/subscribe`, `…/unsubscribe` | legacy          | answered, or [`ServerEvent::Subscribes`]  |
 //! | a method of the other era           | either             | -32601                                    |
 //! | any other request                   | either             | [`ServerEvent::Request`], stays open      |
 //! | `notifications/cancelled`           | either             | the request is gone: no answer            |
@@ -21,13 +24,18 @@
 //!
 //! A request id is in use from its arrival to its answer; a second request with it is refused.
 //!
+//! Who stands between a client and a server of its own says so in [`ServerConfig::awaits_introduction`] and
+//! [`ServerConfig::relays_subscriptions`]: what only that server knows is then asked of the owner first.
+//!
 //! Source: mcp-eras §2-§5; Spec: 2025-11-25 basic/lifecycle, 2026-07-28 basic/versioning and
 //! basic/patterns/subscriptions.
 
 mod batch;
+mod introduction;
 mod modern;
 mod outgoing;
 mod own;
+mod relayed;
 #[cfg(test)]
 mod tests;
 
@@ -39,7 +47,6 @@ use self::batch::Batch;
 use self::modern::ModernResult;
 pub use self::modern::check_modern_meta;
 use self::own::Own;
-use crate::codec::json_text::write_string;
 use crate::codec::jsonrpc::{self, Message, Outcome, Reason, RequestId};
 use crate::codec::scan::{
     Envelope, IdField, ScanError, ScanLimits, Scanned, Text, readable_id, scan,
@@ -83,7 +90,7 @@ pub struct ServerConfig {
     pub capabilities: String,
     /// `capabilities` of 2026-07-28.
     pub modern_capabilities: String,
-    /// Guidance for models, where there is some.
+    /// Guidance for models, where there is some: a JSON string, as it is written.
     pub instructions: Option<String>,
     /// Lists that may change, and so may be listened to.
     pub changing: Changing,
@@ -91,6 +98,12 @@ pub struct ServerConfig {
     pub resource_updates: bool,
     /// Whether clients may listen to tasks. Spec: extension io.modelcontextprotocol/tasks.
     pub task_updates: bool,
+    /// Whether the server is yet to be met: what it is and has is asked by [`ServerEvent::Opens`] and told by
+    /// [`ServerPeer::introduce`]. Everything above is then taken for possible and told to nobody.
+    pub awaits_introduction: bool,
+    /// Whether the owner grants subscriptions to resources, for it has to ask elsewhere:
+    /// [`ServerEvent::Subscribes`] and [`ServerEvent::Listens`].
+    pub relays_subscriptions: bool,
     /// How long a modern client may keep lists and the discovery, in milliseconds.
     pub cache_ttl_ms: u64,
     /// The limits in force.
@@ -106,6 +119,15 @@ pub struct Changing {
     pub prompts: bool,
     /// `resources/list`.
     pub resources: bool,
+}
+
+impl Changing {
+    /// All of them.
+    pub const ALL: Self = Self {
+        tools: true,
+        prompts: true,
+        resources: true,
+    };
 }
 
 /// A list that changed.
@@ -151,6 +173,30 @@ pub enum ServerEvent {
     },
     /// The client no longer wants this answer; the key is dead.
     Cancelled(RequestKey),
+    /// A client wants to know what the server is and has: to be answered by [`ServerPeer::introduce`], or
+    /// refused by [`ServerPeer::refuse_opening`]. Only with [`ServerConfig::awaits_introduction`].
+    Opens(RequestKey),
+    /// A client of the handshake era subscribes to a resource, or takes that back: to be answered by
+    /// [`ServerPeer::respond`], after [`ServerPeer::set_subscribed`] where it is granted. Only with
+    /// [`ServerConfig::relays_subscriptions`].
+    Subscribes {
+        /// The request.
+        key: RequestKey,
+        /// The resource.
+        uri: String,
+        /// Whether it is not taken back.
+        on: bool,
+    },
+    /// A listen stream is to tell of these resources as well. It begins with
+    /// [`ServerPeer::begin_listening`]. Only with [`ServerConfig::relays_subscriptions`].
+    Listens {
+        /// The stream.
+        key: RequestKey,
+        /// The resources, each once; at least one.
+        uris: BTreeSet<String>,
+    },
+    /// A client of the handshake era has said which log messages it wants.
+    LogLevel(LogLevel),
     /// A listen stream is to tell of tasks as well. It begins with [`ServerPeer::listen_to_tasks`], which says
     /// of which, or is refused by [`ServerPeer::respond`].
     ListenTasks {
@@ -187,6 +233,8 @@ pub struct ServerRequest {
     pub revision: Revision,
     /// Whether [`ServerPeer::progress`] will reach the client.
     pub wants_progress: bool,
+    /// Of a modern request that wants log messages: from which severity on.
+    pub log_level: Option<LogLevel>,
     /// `clientCapabilities` of a modern request, a raw object; of a session see
     /// [`ServerPeer::client_capabilities`].
     pub client_capabilities: Option<SharedText>,
@@ -234,15 +282,21 @@ struct Open {
     /// Of a modern request that wants log messages.
     log_level: Option<LogLevel>,
     batch: Option<u32>,
-    listening: Option<Listening>,
+    /// Boxed, for most requests are none of these.
+    listening: Option<Box<Listening>>,
 }
 
 /// What a listen stream was granted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Listening {
     lists: Changing,
     resources: BTreeSet<String>,
     tasks: BTreeSet<String>,
+    /// It was acknowledged, which comes before everything else.
+    begun: bool,
+    /// What happened before it had begun: lists that changed, and updates of resources with their raw params.
+    lists_held: Vec<List>,
+    updates_held: VecDeque<(String, Box<str>)>,
 }
 
 /// A request of ours that the client has not answered.
@@ -273,6 +327,11 @@ pub struct ServerPeer {
     scan_limits: ScanLimits,
     negotiated: Option<Revision>,
     initialized: bool,
+    /// The `initialize` that waits for [`ServerPeer::introduce`], and whether `notifications/initialized` has
+    /// come meanwhile.
+    opening: Option<(RequestKey, bool)>,
+    /// It has made a request of the stateless era.
+    speaks_modern: bool,
     client: SharedText,
     client_capabilities: Option<SharedText>,
     log_level: Option<LogLevel>,
@@ -284,7 +343,7 @@ pub struct ServerPeer {
     next_ask: u64,
     batches: Vec<Batch>,
     next_batch: u32,
-    held: VecDeque<(&'static str, String)>,
+    held: VecDeque<(Cow<'static, str>, Option<String>)>,
     events: VecDeque<ServerEvent>,
     tally: Tally,
 }
@@ -298,6 +357,8 @@ impl ServerPeer {
             config,
             negotiated: None,
             initialized: false,
+            opening: None,
+            speaks_modern: false,
             client: SharedText::default(),
             client_capabilities: None,
             log_level: None,
@@ -538,71 +599,32 @@ impl ServerPeer {
                     "initialize cannot stand in a batch",
                 ));
             }
-            return self
-                .initialize(facts.params)
-                .map(|result| Served::Now(result.into()));
+            return self.initialize(facts);
         }
         if method.is("ping") {
             return Ok(EMPTY);
         }
         if method.is("logging/setLevel") {
             let level = facts.params.and_then(|params| member(params, "level"));
-            self.log_level = Some(LogLevel::read(level)?);
+            let level = LogLevel::read(level)?;
+            self.log_level = Some(level);
+            self.events.push_back(ServerEvent::LogLevel(level));
             return Ok(EMPTY);
         }
-        if self.config.resource_updates && method.is("resources/subscribe") {
-            self.subscribe(facts.params)?;
-            return Ok(EMPTY);
-        }
-        if self.config.resource_updates && method.is("resources/unsubscribe") {
-            self.resources.remove(&*uri_of(facts.params)?);
+        let subscribes = method.is("resources/subscribe");
+        if self.config.resource_updates && (subscribes || method.is("resources/unsubscribe")) {
+            let uri = uri_of(facts.params)?;
+            if subscribes {
+                self.check_subscription(&uri)?;
+            }
+            if self.config.relays_subscriptions {
+                return self.relay_subscription(facts, uri.into_owned(), subscribes);
+            }
+            self.set_subscribed(&uri, subscribes);
             return Ok(EMPTY);
         }
         let revision = self.negotiated.unwrap_or(Revision::V2025_11_25);
         self.forward(facts, revision, None, sink)
-    }
-
-    fn subscribe(&mut self, params: Option<&str>) -> Result<(), RpcError> {
-        let uri = uri_of(params)?;
-        let limit = self.config.limits.resource_subscriptions_max;
-        if self.resources.len() >= limit && !self.resources.contains(&*uri) {
-            return Err(RpcError::new(
-                ErrorCode::InternalError,
-                format!(
-                    "busy: {limit} resources are subscribed, limit {limit} \
-                     (resource_subscriptions_max)"
-                ),
-            ));
-        }
-        self.resources.insert(uri.into_owned());
-        Ok(())
-    }
-
-    fn initialize(&mut self, params: Option<&str>) -> Result<String, RpcError> {
-        let asked = params.and_then(|params| member(params, "protocolVersion"));
-        let asked = string_member("protocolVersion", asked)?;
-        let revision = Revision::negotiate(&asked);
-        self.negotiated = Some(revision);
-        let object = |name| {
-            let value = params.and_then(|params| member(params, name));
-            value.filter(|raw| raw.starts_with('{'))
-        };
-        self.client_capabilities = object("capabilities").map(SharedText::from);
-        self.client = object("clientInfo")
-            .and_then(|info| member(info, "name"))
-            .and_then(Text::of_value)
-            .map(|name| Quoted(&name.decode()).to_string().into())
-            .unwrap_or_default();
-        let mut result = format!(
-            r#"{{"protocolVersion":"{revision}","capabilities":{},"serverInfo":{}"#,
-            self.config.capabilities, self.config.server_info
-        );
-        if let Some(instructions) = &self.config.instructions {
-            result.push_str(r#","instructions":"#);
-            write_string(&mut result, instructions);
-        }
-        result.push('}');
-        Ok(result)
     }
 
     fn forward(
@@ -612,14 +634,7 @@ impl ServerPeer {
         log_level: Option<LogLevel>,
         sink: &mut dyn MessageSink,
     ) -> Result<Served, RpcError> {
-        let limit = self.config.limits.requests_open_max;
-        let of_scope = |open: &&Open| open.listening.is_none() && open.scope == facts.scope;
-        if self.open.iter().filter(of_scope).count() >= limit {
-            return Err(RpcError::new(
-                ErrorCode::InternalError,
-                format!("busy: {limit} requests are open, limit {limit} (requests_open_max)"),
-            ));
-        }
+        self.check_room(facts.scope)?;
         let key = self.remember(facts, revision, log_level, None);
         // The one copy; everything else is a part of it.
         let params = facts.params.map(|params| sink.keep(params));
@@ -634,10 +649,24 @@ impl ServerPeer {
             arguments: facts.arguments.map(part),
             revision,
             wants_progress: facts.meta.progress_token.is_some(),
+            log_level,
             client_capabilities: facts.meta.client_capabilities.map(part),
             params,
         }));
         Ok(Served::Later)
+    }
+
+    /// Whether one more request may be open in a scope.
+    fn check_room(&self, scope: Scope) -> Result<(), RpcError> {
+        let limit = self.config.limits.requests_open_max;
+        let of_scope = |open: &&Open| open.listening.is_none() && open.scope == scope;
+        if self.open.iter().filter(of_scope).count() < limit {
+            return Ok(());
+        }
+        Err(RpcError::new(
+            ErrorCode::InternalError,
+            format!("busy: {limit} requests are open, limit {limit} (requests_open_max)"),
+        ))
     }
 
     fn remember(
@@ -645,7 +674,7 @@ impl ServerPeer {
         facts: Facts<'_>,
         revision: Revision,
         log_level: Option<LogLevel>,
-        listening: Option<Listening>,
+        listening: Option<Box<Listening>>,
     ) -> RequestKey {
         let key = RequestKey(self.next_key);
         self.next_key += 1;
@@ -679,11 +708,7 @@ impl ServerPeer {
         sink: &mut dyn MessageSink,
     ) {
         if method.is("notifications/initialized") {
-            self.initialized = true;
-            for (method, params) in std::mem::take(&mut self.held) {
-                jsonrpc::write_notification(sink.begin(Lane::Session), method, Some(&params));
-                sink.commit();
-            }
+            self.handle_initialized(sink);
         } else if method.is("notifications/cancelled") {
             self.cancel(scope, envelope.params, sink);
         } else {

@@ -74,6 +74,8 @@ impl World {
             changing: capabilities.changing,
             resource_updates: capabilities.resource_updates,
             task_updates: capabilities.task_updates,
+            awaits_introduction: false,
+            relays_subscriptions: false,
             cache_ttl_ms: 1_000,
             limits: limits.clone(),
         };
@@ -189,7 +191,12 @@ impl World {
     fn route_event(&mut self, event: ServerEvent) {
         match event {
             ServerEvent::Request(request) => self.route_request(request),
-            ServerEvent::Notification { .. } => {}
+            ServerEvent::Notification { .. } | ServerEvent::LogLevel(_) => {}
+            ServerEvent::Opens(_)
+            | ServerEvent::Subscribes { .. }
+            | ServerEvent::Listens { .. } => {
+                panic!("nobody is behind this peer: {event:?}")
+            }
             ServerEvent::Cancelled(key) => {
                 let call = self.calls.iter().find(|(_, open)| **open == key);
                 if let Some(call) = call.map(|(call, _)| *call) {

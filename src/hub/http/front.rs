@@ -212,6 +212,11 @@ impl HttpFront {
         }
     }
 
+    /// What peers of new clients know of the server.
+    pub(in crate::hub) fn set_server(&mut self, server: Arc<ServerConfig>) {
+        self.server = server;
+    }
+
     /// A listener on this wire.
     pub(in crate::hub) fn listen(&mut self, wire: WireId, host: String, port: u16) -> IoRequest {
         self.listeners.insert(wire);
@@ -439,6 +444,21 @@ impl HttpFront {
     /// Whether so much waits for the client of a request that nothing is added that it did not ask for.
     pub(in crate::hub) fn is_backed_up(&self, peer: PeerId, key: RequestKey) -> bool {
         let exchange = self.routes.get(&(peer, key));
+        let connection = exchange.and_then(|exchange| self.connections.get(&exchange.wire));
+        connection.is_some_and(|connection| connection.http.backlog() > self.limits.out_high_bytes)
+    }
+
+    /// The same of what belongs to no request: the session's own stream.
+    pub(in crate::hub) fn is_session_backed_up(&self, peer: PeerId) -> bool {
+        let kind = self.peers.get(&peer).map(|http| http.kind);
+        let exchange = match kind {
+            Some(PeerKind::Legacy(exchange)) => Some(exchange),
+            Some(PeerKind::Session) => self
+                .sessions
+                .carrier(peer, StreamId::STANDALONE)
+                .map(ExchangeRef::of_carrier),
+            Some(PeerKind::Stateless) | None => None,
+        };
         let connection = exchange.and_then(|exchange| self.connections.get(&exchange.wire));
         connection.is_some_and(|connection| connection.http.backlog() > self.limits.out_high_bytes)
     }
@@ -746,7 +766,9 @@ impl Exchange {
 
     /// Whether its answer may still become a stream by itself.
     fn may_start(&self) -> bool {
-        !self.sse && !self.gone && !self.open.is_empty() && self.accepts.sse
+        let may = !self.sse && !self.gone && !self.open.is_empty() && self.accepts.sse;
+        // The head of a handshake names a session, which there may not be in the end.
+        may && self.announces.is_none()
     }
 
     /// Whether someone listens to its stream.

@@ -190,6 +190,20 @@ impl HttpFront {
         }
     }
 
+    /// The handshake of this request fails: its answer announces no session. Says whether it would have.
+    pub(in crate::hub) fn retract_session(&mut self, peer: PeerId, key: RequestKey) -> bool {
+        let exchange = self.routes.get(&(peer, key));
+        let open = exchange.and_then(|exchange| self.exchanges.get_mut(exchange));
+        open.is_some_and(|open| open.announces.take().is_some())
+    }
+
+    /// Ends a session that no client knows of.
+    pub(in crate::hub) fn end_session(&mut self, now: Now, peer: PeerId) {
+        if let Some(ended) = self.sessions.remove(peer) {
+            self.end_peer(now, ended);
+        }
+    }
+
     /// The last event of a stream was written.
     pub(super) fn finish_stream(&mut self, now: Now, exchange: ExchangeRef) {
         if let Some(connection) = self.connections.get_mut(&exchange.wire) {
@@ -466,9 +480,13 @@ impl HttpFront {
         };
         open.gone = true;
         let (peer, stream, waits) = (open.peer, open.stream, !open.open.is_empty());
+        let unheard = open.announces.is_some();
         let Some(peer) = peer else {
             return self.forget(now, exchange);
         };
+        if unheard {
+            return self.end_session(now, peer);
+        }
         let kind = self.peers.get(&peer).map(|http| http.kind);
         match kind {
             Some(PeerKind::Stateless) => {

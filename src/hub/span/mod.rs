@@ -5,13 +5,20 @@
 
 mod calls;
 mod lists;
+mod notices;
+mod opening;
 mod questions;
+mod subscriptions;
 
 use std::collections::BTreeMap;
 
 use self::lists::{Lists, Parked, Search};
+use self::notices::Notice;
+use self::opening::Openings;
 pub(super) use self::questions::Questions;
 use self::questions::{Asking, EVERYTHING};
+pub(in crate::hub) use self::subscriptions::Subscribing;
+use self::subscriptions::Subscriptions;
 use super::Hub;
 use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
@@ -54,6 +61,8 @@ pub(in crate::hub) struct UpstreamSide {
     /// What clients without a runtime have declared.
     declared: BTreeMap<PeerId, SharedText>,
     pub(in crate::hub) questions: Questions,
+    pub(in crate::hub) openings: Openings,
+    subscriptions: Subscriptions,
 }
 
 impl std::fmt::Debug for UpstreamSide {
@@ -94,6 +103,8 @@ impl UpstreamSide {
             searches: BTreeMap::new(),
             declared: BTreeMap::new(),
             questions,
+            openings: Openings::default(),
+            subscriptions: Subscriptions::default(),
         }
     }
 
@@ -136,6 +147,8 @@ impl UpstreamSide {
     pub(in crate::hub) fn close_client(&mut self, now: Now, peer: PeerId) {
         self.parked.retain(|parked| !parked.is_of(peer));
         self.declared.remove(&peer);
+        let runtime = self.runtimes.get(&peer).copied();
+        self.subscriptions.close_client(peer, runtime);
         if let Some(runtime) = self.runtimes.remove(&peer) {
             self.lists.forget(runtime);
             self.clients.remove(&runtime);
@@ -184,7 +197,7 @@ impl Hub {
                 self.io.push_back(request);
             }
         }
-        moved | self.serve_settled(now) | self.tell_due_changes(now)
+        moved | self.serve_settled(now) | self.tell_due_changes(now) | self.judge_openings(now)
     }
 
     fn route_upstream_output(&mut self, now: Now, output: ManagerOutput) {
@@ -209,6 +222,8 @@ impl Hub {
                 if let Some(side) = &mut self.upstream {
                     side.server_moved(now, runtime, &server);
                 }
+                self.server_is_ready(now, runtime);
+                self.judge_openings(now);
             }
             ManagerOutput::Diagnostic { diagnostic, .. } => self.diagnose(Diagnostic::new(
                 diagnostic.level,
@@ -243,7 +258,28 @@ impl Hub {
             } if &*method == "notifications/elicitation/complete" => {
                 self.elicitation_complete(now, runtime, &server, params.as_deref());
             }
-            ManagerOutput::Notification { .. } | ManagerOutput::Subscribed { .. } => {}
+            ManagerOutput::Notification {
+                runtime,
+                server,
+                method,
+                params,
+                ticket,
+            } => {
+                let notice = Notice {
+                    runtime,
+                    server,
+                    method,
+                    params,
+                    ticket,
+                };
+                self.route_notice(now, notice);
+            }
+            ManagerOutput::Subscribed {
+                runtime,
+                server,
+                uri,
+                outcome,
+            } => self.subscribed(now, runtime, &server, &uri, outcome),
         }
     }
 
@@ -253,6 +289,7 @@ impl Hub {
             side.manager.set_servers(now, servers);
             side.servers_changed(now);
         }
+        self.choose_server();
         self.settle(now);
     }
 }

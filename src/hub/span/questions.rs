@@ -475,7 +475,7 @@ impl Hub {
 
     /// What a client tells that servers of the handshake era are to know: that its roots have changed, and how
     /// far it is with what they have asked.
-    pub(in crate::hub) fn tell_servers(
+    pub(super) fn tell_those_who_ask(
         &mut self,
         now: Now,
         peer: PeerId,

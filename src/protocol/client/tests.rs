@@ -86,6 +86,8 @@ impl Pair {
             },
             resource_updates: true,
             task_updates: false,
+            awaits_introduction: false,
+            relays_subscriptions: false,
             cache_ttl_ms: 1_000,
             limits: Limits::default(),
         };

@@ -46,8 +46,15 @@ impl ServerPeer {
         sink: &mut dyn MessageSink,
     ) -> Result<Served, RpcError> {
         let revision = check_modern_meta(facts.meta)?;
+        self.speaks_modern = true;
         let method = facts.method;
         if method.is("server/discover") {
+            if self.config.awaits_introduction {
+                self.check_room(facts.scope)?;
+                let key = self.remember(facts, revision, None, None);
+                self.events.push_back(ServerEvent::Opens(key));
+                return Ok(Served::Later);
+            }
             return Ok(Served::Modern(
                 self.discovery(),
                 Some(self.config.cache_ttl_ms),
@@ -73,22 +80,6 @@ impl ServerPeer {
             .map(|raw| LogLevel::read(Some(raw)))
             .transpose()?;
         self.forward(facts, revision, level, sink)
-    }
-
-    fn discovery(&self) -> String {
-        let mut result = String::from(r#"{"supportedVersions":["#);
-        for (i, revision) in Revision::NEWEST_FIRST.into_iter().enumerate() {
-            let separator = if i == 0 { "" } else { "," };
-            result.push_str(&format!(r#"{separator}"{revision}""#));
-        }
-        result.push_str(r#"],"capabilities":"#);
-        result.push_str(&self.config.modern_capabilities);
-        if let Some(instructions) = &self.config.instructions {
-            result.push_str(r#","instructions":"#);
-            write_string(&mut result, instructions);
-        }
-        result.push('}');
-        result
     }
 
     fn listen(
@@ -119,8 +110,10 @@ impl ServerPeer {
         let mut asked = self.read_filter(filter)?;
         let tasks = std::mem::take(&mut asked.tasks);
         let client_capabilities = facts.meta.client_capabilities.unwrap_or("{}").into();
-        let key = self.remember(facts, revision, None, Some(asked));
-        if tasks.is_empty() {
+        let key = self.remember(facts, revision, None, Some(Box::new(asked)));
+        if self.config.awaits_introduction {
+            self.events.push_back(ServerEvent::Opens(key));
+        } else if tasks.is_empty() {
             self.listen_to_tasks(key, tasks, sink);
         } else {
             self.events.push_back(ServerEvent::ListenTasks {
@@ -146,12 +139,12 @@ impl ServerPeer {
             return;
         };
         listening.tasks = tasks;
-        let granted = granted(listening);
-        let params = subscription_params(&open.id, &format!(r#","notifications":{granted}"#));
-        let out = sink.begin(Lane::Request(key));
-        let method = "notifications/subscriptions/acknowledged";
-        jsonrpc::write_notification(out, method, Some(&params));
-        sink.commit();
+        if self.config.relays_subscriptions && !listening.resources.is_empty() {
+            let uris = listening.resources.clone();
+            self.events.push_back(ServerEvent::Listens { key, uris });
+            return;
+        }
+        self.acknowledge(key, sink);
     }
 
     /// The listen streams that tell of this task.
@@ -183,14 +176,21 @@ impl ServerPeer {
     fn read_filter(&self, filter: &str) -> Result<Listening, RpcError> {
         let wants = |name| member(filter, name) == Some("true");
         let config = &self.config;
-        let (changing, limits) = (config.changing, &config.limits);
+        let limits = &config.limits;
+        // Of a server yet to be met all is possible; it is looked at again then.
+        let unmet = config.awaits_introduction;
+        let changing = if unmet {
+            Changing::ALL
+        } else {
+            config.changing
+        };
         let texts = |name, offered: bool, what, limit| match member(filter, name) {
             Some(list) if offered && list.starts_with('[') => read_texts(list, what, limit),
             Some(_) | None => Ok(BTreeSet::new()),
         };
         let resources = texts(
             "resourceSubscriptions",
-            config.resource_updates,
+            config.resource_updates || unmet,
             "resource",
             limits.resource_subscriptions_max,
         )?;
@@ -208,6 +208,7 @@ impl ServerPeer {
             },
             resources,
             tasks,
+            ..Listening::default()
         })
     }
 
@@ -382,7 +383,7 @@ fn read_texts(list: &str, what: &str, limit: usize) -> Result<BTreeSet<String>, 
 }
 
 /// The part of the filter that is honoured, as a raw object.
-fn granted(asked: &Listening) -> String {
+pub(super) fn granted(asked: &Listening) -> String {
     let lists = [
         (asked.lists.tools, "toolsListChanged"),
         (asked.lists.prompts, "promptsListChanged"),

@@ -105,15 +105,7 @@ impl ServerPeer {
     /// Sends a notification of the session to a legacy client. Before the client has finished its
     /// handshake it is held, up to `notifications_held_max`; the oldest goes first.
     pub fn notify(&mut self, method: &'static str, params: String, sink: &mut dyn MessageSink) {
-        if self.initialized {
-            send(sink, Lane::Session, method, &params);
-            return;
-        }
-        if self.held.len() >= self.config.limits.notifications_held_max {
-            self.held.pop_front();
-            self.tally.notifications_dropped += 1;
-        }
-        self.held.push_back((method, params));
+        self.tell_session(method.into(), Some(params), sink);
     }
 
     /// Sends a log message of the session to a legacy client that has asked for this level or a lower
@@ -159,44 +151,29 @@ impl ServerPeer {
         if self.negotiated.is_some() && list.of(self.config.changing) {
             self.notify(list.method(), "{}".to_owned(), sink);
         }
-        for open in &self.open {
-            if open
-                .listening
-                .as_ref()
-                .is_some_and(|asked| list.of(asked.lists))
-            {
+        for open in &mut self.open {
+            if Self::hold_list_changed(open, list) {
                 let params = subscription_params(&open.id, "");
                 send(sink, Lane::Request(open.key), list.method(), &params);
             }
         }
     }
 
+    /// The server is another, and so is this list of it: tells a legacy client whatever it was told of that,
+    /// and each listen stream that asked for this list.
+    pub fn list_is_another(&mut self, list: List, sink: &mut dyn MessageSink) {
+        if self.negotiated.is_some() && !list.of(self.config.changing) {
+            self.notify(list.method(), "{}".to_owned(), sink);
+        }
+        self.list_changed(list, sink);
+    }
+
     /// Tells everyone who subscribed to it that a resource changed.
     pub fn resource_updated(&mut self, uri: &str, sink: &mut dyn MessageSink) {
-        let mut member = String::from(r#""uri":"#);
-        write_string(&mut member, uri);
-        if self.resources.contains(uri) {
-            self.notify(
-                "notifications/resources/updated",
-                format!("{{{member}}}"),
-                sink,
-            );
-        }
-        for open in &self.open {
-            if open
-                .listening
-                .as_ref()
-                .is_some_and(|asked| asked.resources.contains(uri))
-            {
-                let params = subscription_params(&open.id, &format!(",{member}"));
-                send(
-                    sink,
-                    Lane::Request(open.key),
-                    "notifications/resources/updated",
-                    &params,
-                );
-            }
-        }
+        let mut params = String::from(r#"{"uri":"#);
+        write_string(&mut params, uri);
+        params.push('}');
+        self.pass_resource_updated(uri, &params, false, &[], sink);
     }
 
     /// Asks a legacy client something; the answer comes as
@@ -311,7 +288,12 @@ impl ServerPeer {
         });
     }
 
-    fn emit(&mut self, open: &Open, sink: &mut dyn MessageSink, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn emit(
+        &mut self,
+        open: &Open,
+        sink: &mut dyn MessageSink,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         if let Some(batch) = self.batch(open.batch) {
             write(batch.next_answer());
             self.batch_answered(open.batch, Lane::Answer(open.key), sink);

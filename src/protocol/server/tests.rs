@@ -1,3 +1,5 @@
+mod relay;
+
 use super::modern::REMOVED;
 use super::*;
 
@@ -47,6 +49,8 @@ impl Bench {
             },
             resource_updates: true,
             task_updates: true,
+            awaits_introduction: false,
+            relays_subscriptions: false,
             cache_ttl_ms: 1_000,
             limits,
         };

@@ -246,7 +246,6 @@ impl Hub {
 
     /// The server whose resource this is, where that can be known: it lists the URI or has a template for it,
     /// it was read there before, or no other server has resources.
-    #[allow(dead_code, reason = "subscriptions are routed by it")]
     pub(in crate::hub) fn server_of_resource(&self, peer: PeerId, uri: &str) -> Option<ServerKey> {
         let side = self.upstream.as_ref()?;
         if let Some(only) = side.only_server() {

@@ -97,6 +97,7 @@ pub(super) struct World {
     pub(super) diagnostics: Vec<String>,
     next_id: u64,
     keeps_events: bool,
+    greeted: bool,
 }
 
 fn records(servers: &[(&str, Value)]) -> Vec<ServerConfig> {
@@ -153,7 +154,7 @@ impl World {
         };
         let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
         let client = hub.serve_adopted(now);
-        let mut world = Self {
+        Self {
             hub,
             ms: 1_000,
             client,
@@ -167,10 +168,8 @@ impl World {
             diagnostics: Vec::new(),
             next_id: 1,
             keeps_events: false,
-        };
-        world.send(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#);
-        world.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
-        world
+            greeted: false,
+        }
     }
 
     pub(super) fn server(
@@ -195,6 +194,11 @@ impl World {
 
     /// A line of the client.
     pub(super) fn send(&mut self, line: &str) {
+        // The only server is met with the handshake: it has its script by now.
+        if !std::mem::replace(&mut self.greeted, true) {
+            self.send(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#);
+            self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        }
         let now = self.now();
         let line = format!("{line}\n");
         self.hub

@@ -139,6 +139,9 @@ impl Hub {
                 return None;
             }
         };
+        if let Some(level) = request.log_level {
+            side.manager.want_logs(now, runtime, level);
+        }
         if side.passes(runtime, &request) {
             if &*request.method == "tools/call" {
                 return Some(request);

@@ -379,9 +379,10 @@ fn result(id: &Value, text: &str) -> Value {
 #[test]
 fn a_question_reaches_its_own_client_and_the_answer_has_the_servers_id() {
     let mut world = World::new();
-    let (one, two) = (world.client(all()), world.client(all()));
+    let one = world.client(all());
     world.call(one, 1);
     let first = world.server();
+    let two = world.client(all());
     world.call(two, 1);
     let second = world.server();
     assert_ne!(first, second, "two sessions share nothing");
@@ -1109,10 +1110,11 @@ const STATELESS: &str =
 #[test]
 fn over_http_a_question_is_put_on_the_stream_of_its_call() {
     let mut world = World::new();
-    let (one, two) = (world.session(all()), world.session(all()));
+    let one = world.session(all());
     let call = |id: u64| json!({"id": id, "method": "tools/call", "params": {"name": "t"}});
     let first = world.post(&one, call(1));
     let server = world.server();
+    let two = world.session(all());
     let second = world.post(&two, call(1));
     world.take_heard();
     world.send(server, form(json!("a")));

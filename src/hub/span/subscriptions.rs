@@ -1,0 +1,284 @@
+//! Subscriptions to resources of servers, for clients of either era to servers of either era.
+//!
+//! | a client's                              | input                                | what happens                         |
+//! |-----------------------------------------|--------------------------------------|--------------------------------------|
+//! | `resources/subscribe`, a listen stream  | –                                    | its server is told, once per runtime |
+//! | the same, waiting                       | the server grants it, or will not    | the answer, or the acknowledgment    |
+//! | the same, waiting                       | an update                            | held until then                      |
+//! | `resources/unsubscribe`                 | –                                    | answered; told when no other wants it |
+//! | listen stream, session                  | it ends                              | the same                             |
+//!
+//! An answer waits until the server has said that it tells of updates from then on: by its own answer to
+//! `resources/subscribe`, or by the acknowledgment of a listen stream. So none is lost between.
+//!
+//! How many there may be of one client is `resource_subscriptions_max`; what a runtime is subscribed to is
+//! what its client is, all streams together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::opening::failed;
+use crate::clock::Now;
+use crate::codec::json_object::JsonObject;
+use crate::hub::Hub;
+use crate::ids::{PeerId, RuntimeId};
+use crate::manager::error::{FailureKind, UpstreamError};
+use crate::manager::server_config::ServerKey;
+use crate::protocol::error::{ErrorCode, RpcError};
+use crate::protocol::server::{Answer, RequestKey};
+
+/// What waits for servers to grant it. Bounded by the requests that clients may have open.
+#[derive(Debug, Default)]
+pub(super) struct Subscriptions {
+    pending: Vec<Pending>,
+    /// Which server each resource of a runtime is asked of.
+    routes: BTreeMap<(RuntimeId, String), ServerKey>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    peer: PeerId,
+    key: RequestKey,
+    runtime: RuntimeId,
+    /// Resources that nobody has answered for.
+    open: BTreeSet<String>,
+    granted: BTreeSet<String>,
+    /// It is a listen stream: what is not granted is left out of it.
+    listens: bool,
+}
+
+/// A request of a client of the handshake era.
+#[derive(Debug)]
+pub(in crate::hub) struct Subscribing {
+    pub(in crate::hub) key: RequestKey,
+    pub(in crate::hub) uri: String,
+}
+
+impl Subscriptions {
+    fn forget(&mut self, peer: PeerId, key: RequestKey) {
+        self.pending
+            .retain(|one| one.peer != peer || one.key != key);
+    }
+
+    pub(super) fn close_client(&mut self, peer: PeerId, runtime: Option<RuntimeId>) {
+        self.pending.retain(|one| one.peer != peer);
+        self.routes.retain(|(of, _), _| Some(*of) != runtime);
+    }
+
+    /// Everything that a runtime wants and has not got.
+    fn wanted(&self, runtime: RuntimeId) -> impl Iterator<Item = &String> {
+        let of = self
+            .pending
+            .iter()
+            .filter(move |one| one.runtime == runtime);
+        of.flat_map(|one| one.open.iter().chain(&one.granted))
+    }
+}
+
+impl Hub {
+    /// A client of the handshake era subscribes to a resource, or takes that back.
+    pub(in crate::hub) fn route_subscription(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        asked: Subscribing,
+        on: bool,
+    ) {
+        let Subscribing { key, uri } = asked;
+        if on {
+            let uris = BTreeSet::from([uri]);
+            return self.subscribe(now, peer, key, uris, false);
+        }
+        self.with_peer(now, peer, |peer, sink| {
+            peer.set_subscribed(&uri, false);
+            peer.respond(key, Answer::Plain("{}"), sink);
+        });
+        self.renew_subscriptions(now, peer);
+    }
+
+    /// A listen stream is to tell of resources.
+    pub(in crate::hub) fn route_listening(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        key: RequestKey,
+        uris: BTreeSet<String>,
+    ) {
+        self.subscribe(now, peer, key, uris, true);
+    }
+
+    fn subscribe(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        key: RequestKey,
+        uris: BTreeSet<String>,
+        listens: bool,
+    ) {
+        self.declare_client(peer);
+        let Some(side) = &mut self.upstream else {
+            return;
+        };
+        let runtime = match side.runtime_of(now, peer) {
+            Ok(runtime) => runtime,
+            Err(error) => return self.respond(now, peer, key, Answer::Error(&error)),
+        };
+        let mut one = Pending {
+            peer,
+            key,
+            runtime,
+            open: BTreeSet::new(),
+            granted: BTreeSet::new(),
+            listens,
+        };
+        let mut known = self
+            .peer(peer)
+            .map(|peer| peer.subscribed())
+            .unwrap_or_default();
+        for uri in uris {
+            if self.is_of_program(&uri) {
+                known.insert(uri.clone());
+                one.open.insert(uri);
+                continue;
+            }
+            let Some(server) = self.server_of_resource(peer, &uri) else {
+                continue;
+            };
+            let Some(side) = &mut self.upstream else {
+                return;
+            };
+            side.subscriptions
+                .routes
+                .insert((runtime, uri.clone()), server);
+            one.open.insert(uri);
+        }
+        // What the client has already is granted at once: the server will not say so again.
+        one.granted = &one.open & &known;
+        one.open = &one.open - &known;
+        if one.open.is_empty() {
+            return self.conclude_subscription(now, one, None);
+        }
+        if let Some(side) = &mut self.upstream {
+            side.subscriptions.pending.push(one);
+        }
+        self.renew_subscriptions(now, peer);
+    }
+
+    /// Whether a resource is one of the program, which tells of it without being asked.
+    fn is_of_program(&self, uri: &str) -> bool {
+        let Some(local) = &self.local else {
+            return false;
+        };
+        let mut params = JsonObject::new();
+        params.text("uri", uri);
+        let params = params.end();
+        let registry = local.desk.registry();
+        registry.concerns("resources/read", Some(&params))
+    }
+
+    /// Tells the servers of a client what it is subscribed to now.
+    pub(in crate::hub) fn renew_subscriptions(&mut self, now: Now, peer: PeerId) {
+        let had = self.peer(peer).map(|peer| peer.subscribed());
+        let Some(side) = &mut self.upstream else {
+            return;
+        };
+        let Some(runtime) = side.runtimes.get(&peer).copied() else {
+            return;
+        };
+        let subscriptions = &mut side.subscriptions;
+        let mut wanted: BTreeSet<String> = subscriptions.wanted(runtime).cloned().collect();
+        wanted.extend(had.unwrap_or_default());
+        let mut of_servers: BTreeMap<ServerKey, BTreeSet<String>> = BTreeMap::new();
+        subscriptions.routes.retain(|(of, uri), server| {
+            if *of != runtime {
+                return true;
+            }
+            let uris = of_servers.entry(server.clone()).or_default();
+            let keeps = wanted.contains(uri);
+            if keeps {
+                uris.insert(uri.clone());
+            }
+            keeps
+        });
+        for (server, uris) in of_servers {
+            side.manager.set_subscriptions(now, runtime, &server, uris);
+        }
+    }
+
+    /// A request of a client is taken back, or its listen stream has ended.
+    pub(in crate::hub) fn subscription_gone(&mut self, now: Now, peer: PeerId, key: RequestKey) {
+        let Some(side) = &mut self.upstream else {
+            return;
+        };
+        side.subscriptions.forget(peer, key);
+        if !side.subscriptions.routes.is_empty() {
+            self.renew_subscriptions(now, peer);
+        }
+    }
+
+    /// A server has said whether it tells of a resource.
+    pub(super) fn subscribed(
+        &mut self,
+        now: Now,
+        runtime: RuntimeId,
+        server: &ServerKey,
+        uri: &str,
+        outcome: Result<(), Box<UpstreamError>>,
+    ) {
+        let Some(side) = &mut self.upstream else {
+            return;
+        };
+        let subscriptions = &mut side.subscriptions;
+        let route = (runtime, uri.to_owned());
+        if subscriptions.routes.get(&route) != Some(server) {
+            return;
+        }
+        if outcome.is_err() {
+            subscriptions.routes.remove(&route);
+        }
+        for one in &mut subscriptions.pending {
+            if one.runtime == runtime && one.open.remove(uri) && outcome.is_ok() {
+                one.granted.insert(uri.to_owned());
+            }
+        }
+        let done = |one: &Pending| one.open.is_empty();
+        let (over, pending) = std::mem::take(&mut subscriptions.pending)
+            .into_iter()
+            .partition(done);
+        subscriptions.pending = pending;
+        let over: Vec<Pending> = over;
+        for one in over {
+            let error = outcome.as_ref().err().map(|error| &**error);
+            self.conclude_subscription(now, one, error);
+        }
+    }
+
+    /// Everybody has answered for the resources of a request.
+    fn conclude_subscription(&mut self, now: Now, one: Pending, error: Option<&UpstreamError>) {
+        if one.listens {
+            self.with_peer(now, one.peer, |peer, sink| {
+                peer.begin_listening(one.key, &one.granted, sink);
+            });
+            return;
+        }
+        let Some(uri) = one.granted.first() else {
+            return match error {
+                Some(error) => {
+                    let raw = error.facts.rpc.as_ref().and_then(|rpc| rpc.raw.as_deref());
+                    let passed = raw.filter(|_| error.kind == FailureKind::Remote);
+                    let own = failed(error);
+                    let answer = passed.map_or(Answer::Error(&own), Answer::Passed);
+                    self.respond(now, one.peer, one.key, answer);
+                }
+                None => {
+                    let text = "no server is known to have this resource";
+                    let error = RpcError::new(ErrorCode::ResourceNotFound, text);
+                    self.respond(now, one.peer, one.key, Answer::Error(&error));
+                }
+            };
+        };
+        self.with_peer(now, one.peer, |peer, sink| {
+            peer.set_subscribed(uri, true);
+            peer.respond(one.key, Answer::Plain("{}"), sink);
+        });
+    }
+}
