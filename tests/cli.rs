@@ -34,6 +34,10 @@ mod plugins;
 mod process;
 #[path = "cli/span.rs"]
 mod span;
+#[path = "cli/span_notices.rs"]
+mod span_notices;
+#[path = "cli/span_opening.rs"]
+mod span_opening;
 #[path = "cli/stdio.rs"]
 mod stdio;
 #[cfg(feature = "tls")]

@@ -1,7 +1,10 @@
-//! From the start of a server to its first list: c01 to c06, c15.
+//! From the start of a server to its first list: c01 to c06, c15, f05.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::era::in_era;
@@ -352,6 +355,73 @@ fn c15_stderr_flood() {
             "{} bytes on stderr",
             run.stderr.len()
         );
+        world.expect_nobody();
+    }
+}
+
+/// The exchange of a case with the program that listens at `host`: everything that comes until its end.
+#[track_caller]
+fn exchange(host: &str, request: &Value) -> String {
+    let head = request["raw"][0]
+        .as_str()
+        .unwrap()
+        .replace("{{host}}", host);
+    let body = request["body"].as_str().unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(PROMPT)).unwrap();
+    let length = body.len();
+    let all = format!("{head}Content-Length: {length}\r\n\r\n{body}");
+    stream.write_all(all.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("a complete answer");
+    answer
+}
+
+#[test]
+fn f05_child_dies_at_start() {
+    let input = &case("f05-child-dies-at-start")["input"];
+    for era in ERAS {
+        let world = World::new(&format!("f05-{era}"));
+        let steps = in_era(era, &input["servers"][0]["steps"]);
+        let entry = world.entry("dies", &steps, json!({"protocol": era}));
+        let config = world.config(json!({"dies": entry}));
+        let args = [
+            "serve",
+            "--config",
+            &config,
+            "--listen",
+            "http://127.0.0.1:0",
+        ];
+        let mut serve = world.drawspan(&args).spawn().unwrap();
+        let mut stderr = BufReader::new(serve.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("listening on http://").unwrap();
+        let host = url.strip_suffix("/mcp").unwrap();
+        for start in 1..=2 {
+            let answer = exchange(host, &input["requests"][0]);
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 200 "), "{answer}");
+            assert!(
+                !head.to_ascii_lowercase().contains("mcp-session-id"),
+                "{head}"
+            );
+            let body: Value = serde_json::from_str(body).unwrap();
+            let error = &body["error"];
+            assert_eq!((&body["id"], &error["code"]), (&json!(1), &json!(-32603)));
+            expect_words(
+                error["message"].as_str().unwrap(),
+                &["dies", "exited with code 1", "cannot find module './made'"],
+            );
+            assert_eq!(error["data"]["exitCode"], 1, "{body}");
+            // Each handshake gets a new child.
+            assert_eq!(world.heard("dies").starts().len(), start);
+        }
+        let pid = Pid::from_child(&serve);
+        kill_process(pid, Signal::TERM).unwrap();
+        assert!(serve.wait().unwrap().success());
         world.expect_nobody();
     }
 }
