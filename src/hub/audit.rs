@@ -246,7 +246,7 @@ impl Hub {
         if let Some(trail) = &mut self.trail {
             trail.decided(now, (call.id, &call.arguments), false, decision);
         }
-        self.answer(now, call.id, &ToolResult::error(reason));
+        self.answer_unrun(now, call.id, reason);
     }
 
     fn refuse_unrecorded(&mut self, now: Now, call: CallId, why: &str) {
@@ -261,7 +261,15 @@ impl Hub {
             "tool call refused: the audit log cannot be written ({})",
             Quoted(why)
         );
-        self.answer(now, call, &ToolResult::error(&text));
+        self.answer_unrun(now, call, &text);
+    }
+
+    /// The answer of a call that was never given to anyone.
+    fn answer_unrun(&mut self, now: Now, call: CallId, reason: &str) {
+        if let Some(local) = &mut self.local {
+            local.cancel(call);
+        }
+        self.answer(now, call, &ToolResult::error(reason));
     }
 
     /// The one answer of a call, or of another request in the ledger.

@@ -104,6 +104,8 @@ fn each_call_leaves_its_decision_and_its_end() {
         ("event", "decision"),
         ("call", "1"),
         ("caller", "tester"),
+        ("principal", "stdio"),
+        ("by", "default"),
         ("server", "notes"),
         ("tool", "add"),
         ("arguments", &digest),
@@ -133,6 +135,38 @@ fn each_call_leaves_its_decision_and_its_end() {
         &said.stdout[0],
         &["whole: 9 lines", report["hash"].as_str().unwrap()],
     );
+}
+
+#[test]
+fn who_decided_is_on_record() {
+    let shop = shop("audit-hook");
+    let hook = r#"case $(cat) in
+      *forbidden*) echo '{"block":true,"blockReason":"secret reason"}';;
+      *) echo '{"params":{"other":1}}';; esac"#;
+    let config = serde_json::json!({
+        "mcpServers": {"notes": shop.entry()},
+        "hooks": {"beforeToolCall": {"command": ["sh", "-c", hook]}},
+    });
+    shop.home.write("drawspan.json", &config.to_string());
+    let mut serve = serve(&shop.home, &[]);
+    assert_ne!(serve.call("add", r#"{"x":1}"#)["isError"], true);
+    assert_eq!(serve.call("add", r#"{"say":"forbidden"}"#)["isError"], true);
+    let lines = expect_lines(&shop.home, 5);
+    expect_one_end_each(&lines);
+    assert_eq!(
+        (&lines[1]["decision"], &lines[1]["by"]),
+        (&"allow".into(), &"hook".into())
+    );
+    assert_eq!(lines[1]["arguments"], hex(&sha256(br#"{"x":1}"#)));
+    assert_eq!(lines[1]["replaced"], hex(&sha256(br#"{"other":1}"#)));
+    assert_eq!(
+        (&lines[3]["decision"], &lines[3]["by"]),
+        (&"deny".into(), &"hook".into())
+    );
+    assert_eq!(lines[4]["outcome"], "refused");
+    assert!(!format!("{lines:?}").contains("secret reason"));
+    serve.finish().expect_code(0).expect_silence();
+    expect_whole(&shop.home, &["log"]);
 }
 
 /// What is under way when everything ends has its line all the same.
