@@ -22,34 +22,18 @@ mod watched {
 
     use super::{Path, io};
 
-    /// One watched file.
+    /// The watched files.
     #[derive(Debug)]
     pub(in crate::io) struct FileWatch {
         inotify: OwnedFd,
-        name: OsString,
+        names: Vec<OsString>,
     }
 
     impl FileWatch {
-        /// Watches `path`, whose directory must be there; the file need not.
-        pub(in crate::io) fn new(
-            path: &Path,
-            registry: &Registry,
-            token: Token,
-        ) -> io::Result<Self> {
-            let name = path
-                .file_name()
-                .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-            let directory = match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent,
-                Some(_) | None => Path::new("."),
-            };
+        /// Watches nothing yet.
+        pub(in crate::io) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
             let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
             let inotify = inotify::init(flags)?;
-            let changes = inotify::WatchFlags::CLOSE_WRITE
-                | inotify::WatchFlags::MOVED_TO
-                | inotify::WatchFlags::MOVED_FROM
-                | inotify::WatchFlags::DELETE;
-            inotify::add_watch(&inotify, directory, changes)?;
             registry.register(
                 &mut SourceFd(&inotify.as_raw_fd()),
                 token,
@@ -57,11 +41,30 @@ mod watched {
             )?;
             Ok(Self {
                 inotify,
-                name: name.to_owned(),
+                names: Vec::new(),
             })
         }
 
-        /// Whether the file was written, replaced or removed since the last call.
+        /// Watches `path`, too; its directory must be there, the file need not. A file of the same name in the
+        /// directory of another watched file is taken for it.
+        pub(in crate::io) fn watch(&mut self, path: &Path) -> io::Result<()> {
+            let name = path
+                .file_name()
+                .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+            let directory = match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                Some(_) | None => Path::new("."),
+            };
+            let changes = inotify::WatchFlags::CLOSE_WRITE
+                | inotify::WatchFlags::MOVED_TO
+                | inotify::WatchFlags::MOVED_FROM
+                | inotify::WatchFlags::DELETE;
+            inotify::add_watch(&self.inotify, directory, changes)?;
+            self.names.push(name.to_owned());
+            Ok(())
+        }
+
+        /// Whether one of the files was written, replaced or removed since the last call.
         pub(in crate::io) fn has_changed(&self) -> bool {
             let mut buffer = [MaybeUninit::uninit(); 4096];
             let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
@@ -70,11 +73,15 @@ mod watched {
             while let Ok(event) = reader.next() {
                 let ours = event
                     .file_name()
-                    .is_some_and(|name| name.to_bytes() == self.name.as_bytes());
+                    .is_some_and(|name| self.is_watched(name.to_bytes()));
                 let lost = event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW);
                 changed |= ours || lost;
             }
             changed
+        }
+
+        fn is_watched(&self, name: &[u8]) -> bool {
+            self.names.iter().any(|known| known.as_bytes() == name)
         }
     }
 }
@@ -86,8 +93,12 @@ pub(super) struct FileWatch;
 
 #[cfg(not(target_os = "linux"))]
 impl FileWatch {
-    pub(super) fn new(_: &Path, _: &mio::Registry, _: mio::Token) -> io::Result<Self> {
+    pub(super) fn new(_: &mio::Registry, _: mio::Token) -> io::Result<Self> {
         Ok(Self)
+    }
+
+    pub(super) fn watch(&mut self, _: &Path) -> io::Result<()> {
+        Ok(())
     }
 
     pub(super) fn has_changed(&self) -> bool {

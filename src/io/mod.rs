@@ -364,8 +364,13 @@ impl EventLoop {
     /// # Errors
     /// When its directory is not there, or the system has no descriptors left.
     pub fn watch_file(&mut self, path: &std::path::Path) -> io::Result<()> {
-        self.file = Some(FileWatch::new(path, self.poll.registry(), FILE)?);
-        Ok(())
+        let mut watch = match self.file.take() {
+            Some(watch) => watch,
+            None => FileWatch::new(self.poll.registry(), FILE)?,
+        };
+        let watched = watch.watch(path);
+        self.file = Some(watch);
+        watched
     }
 
     /// The next signal that came; ask after each turn.
