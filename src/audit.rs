@@ -39,7 +39,7 @@ pub use self::verify::{Fault, FaultKind, Report, Verifier};
 use crate::clock::Iso;
 use crate::codec::json_text::append_string;
 use crate::codec::object::from_object;
-use crate::crypto::{append_hex, sha256};
+use crate::crypto::{append_hex, sha256, unhex};
 use crate::ids::CallId;
 
 /// Bytes of a peer's text in a line; the rest is cut and shown as `…`. Unit: bytes.
@@ -413,26 +413,6 @@ impl Line {
             last: self.hash,
         })
     }
-}
-
-fn unhex(text: &str) -> Option<Hash> {
-    let digits = text.as_bytes();
-    if digits.len() != HEX_DIGITS {
-        return None;
-    }
-    let mut hash = [0; 32];
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        for digit in pair {
-            // Lower case only: there is one way to write a line.
-            let digit = match digit {
-                b'0'..=b'9' => digit - b'0',
-                b'a'..=b'f' => digit - b'a' + 10,
-                _ => return None,
-            };
-            *byte = *byte << 4 | digit;
-        }
-    }
-    Some(hash)
 }
 
 #[cfg(test)]

@@ -74,6 +74,26 @@ pub fn append_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
+/// A digest of 32 bytes from its 64 digits as [`hex`] writes them, that is in lower case only.
+#[must_use]
+pub fn unhex(digits: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if digits.len() != 2 * digest.len() {
+        return None;
+    }
+    for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        for digit in pair {
+            let digit = match digit {
+                b'0'..=b'9' => digit - b'0',
+                b'a'..=b'f' => digit - b'a' + 10,
+                _ => return None,
+            };
+            *byte = *byte << 4 | digit;
+        }
+    }
+    Some(digest)
+}
+
 /// Whether `signature` is that of `message` under the Ed25519 key `public`.
 #[must_use]
 pub fn ed25519_verify(public: &[u8], message: &[u8], signature: &[u8]) -> bool {
@@ -192,14 +212,14 @@ mod tests {
     const SIGNED_72: &str = "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da\
                              085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00";
 
-    fn unhex(text: &str) -> Vec<u8> {
+    fn bytes_of(text: &str) -> Vec<u8> {
         (0..text.len() / 2)
             .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hex"))
             .collect()
     }
 
     fn key() -> SigningKey {
-        SigningKey::from_seed(unhex(SEED).try_into().expect("32 bytes"))
+        SigningKey::from_seed(bytes_of(SEED).try_into().expect("32 bytes"))
     }
 
     #[test]
@@ -265,8 +285,8 @@ mod tests {
         assert_eq!(hex(&key().public_key()), PUBLIC);
         let signed = key().sign(&[0x72]);
         assert_eq!(hex(&signed), SIGNED_72);
-        assert!(ed25519_verify(&unhex(PUBLIC), &[0x72], &signed));
-        assert!(!ed25519_verify(&unhex(PUBLIC), &[0x73], &signed));
+        assert!(ed25519_verify(&bytes_of(PUBLIC), &[0x72], &signed));
+        assert!(!ed25519_verify(&bytes_of(PUBLIC), &[0x73], &signed));
         assert!(!ed25519_verify(&[1; 31], &[0x72], &signed));
     }
 
@@ -274,14 +294,14 @@ mod tests {
     fn both_versions_of_pkcs8_are_read_and_version_1_is_written() {
         let v1 = key().to_pkcs8();
         assert!(hex(v1.expose()).starts_with("302e020100300506032b657004220420"));
-        let mut v2 = unhex("3051020101300506032b657004220420");
-        v2.extend(unhex(SEED));
-        v2.extend(unhex("812100"));
-        v2.extend(unhex(PUBLIC));
-        let mut v2_explicit = unhex("3053020101300506032b657004220420");
-        v2_explicit.extend(unhex(SEED));
-        v2_explicit.extend(unhex("a123032100"));
-        v2_explicit.extend(unhex(PUBLIC));
+        let mut v2 = bytes_of("3051020101300506032b657004220420");
+        v2.extend(bytes_of(SEED));
+        v2.extend(bytes_of("812100"));
+        v2.extend(bytes_of(PUBLIC));
+        let mut v2_explicit = bytes_of("3053020101300506032b657004220420");
+        v2_explicit.extend(bytes_of(SEED));
+        v2_explicit.extend(bytes_of("a123032100"));
+        v2_explicit.extend(bytes_of(PUBLIC));
         for der in [v1.expose(), &v2, &v2_explicit] {
             let read = SigningKey::from_pkcs8(der).expect("a good document");
             assert_eq!(hex(&read.public_key()), PUBLIC);

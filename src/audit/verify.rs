@@ -16,7 +16,7 @@
 use std::fmt;
 
 use super::{Chain, Event, Hash, Line};
-use crate::crypto::sha256;
+use crate::crypto::{sha256, unhex};
 
 /// What is wrong with a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ impl Verifier {
     /// A hash that was noted earlier and must still be there. `None` when `text` is no hash.
     #[must_use]
     pub fn look_for(mut self, text: &str) -> Option<Self> {
-        self.wanted = Some(super::unhex(text)?);
+        self.wanted = Some(unhex(text)?);
         self.report.found = Some(false);
         Some(self)
     }

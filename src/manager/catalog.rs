@@ -77,6 +77,8 @@ struct Part {
     generation: u64,
     /// `None` until the first listing.
     tools: Option<Vec<Shown>>,
+    /// Tools that are not to be used, by the names they would be shown under, and why.
+    refused: Vec<(String, String)>,
     filtered: usize,
     /// Digests by name, of tools that are gone too: one that comes back different has changed.
     digests: BTreeMap<Box<str>, [u8; 32]>,
@@ -103,7 +105,8 @@ impl Catalog {
 
     /// Puts the tools of a finished walk in place of the server's earlier ones. `shows` is its filter; `names`
     /// gives the shown names of the tools that pass it, in their order, and is asked once. Of two tools with
-    /// one shown name the first is reached: the server's own order, and servers by their keys.
+    /// one shown name the first is reached: the server's own order, and servers by their keys. A tool for which
+    /// `refusal` has a reason is not shown, but keeps its name: [`Catalog::refusal`].
     ///
     /// `None` when the walk is worthless by now; nothing was changed then.
     pub fn publish(
@@ -112,6 +115,7 @@ impl Catalog {
         ticket: WalkTicket,
         tools: Vec<impl Into<Arc<Tool>>>,
         shows: impl Fn(&str) -> bool,
+        refusal: impl Fn(&str) -> Option<String>,
         names: impl FnOnce(&[&str]) -> Vec<String>,
     ) -> Option<Difference> {
         if self.part(server).epoch != ticket.0 {
@@ -125,9 +129,16 @@ impl Catalog {
             .collect();
         let own: Vec<&str> = shown.iter().map(|tool| tool.name()).collect();
         let names = names(&own);
-        let difference = self.part(server).difference(&shown);
         let filtered = all - shown.len();
-        let shown: Vec<Shown> = names.into_iter().zip(shown).collect();
+        let (mut usable, mut refused) = (Vec::with_capacity(shown.len()), Vec::new());
+        for (name, tool) in names.into_iter().zip(shown) {
+            match refusal(tool.name()) {
+                Some(why) => refused.push((name, why)),
+                None => usable.push((name, tool)),
+            }
+        }
+        let shown: Vec<Shown> = usable;
+        let difference = self.part(server).difference(&shown);
         self.unname(server);
         for (at, (name, _)) in shown.iter().enumerate() {
             self.name(name, server, at);
@@ -135,6 +146,7 @@ impl Catalog {
         let part = self.part(server);
         let same = part.filtered == filtered && part.shows_the_same(&shown);
         part.filtered = filtered;
+        part.refused = refused;
         part.remember(shown);
         if !same {
             part.generation += 1;
@@ -156,6 +168,17 @@ impl Catalog {
     pub fn find(&self, shown: &str) -> Option<Found<'_>> {
         let (server, at) = self.by_name.get(shown)?;
         self.found(server, *at)
+    }
+
+    /// Whose tool this is, and why it may not be used, when that is so.
+    #[must_use]
+    pub fn refusal(&self, shown: &str) -> Option<(&ServerKey, &str)> {
+        let mut all = self.servers.iter().flat_map(|(server, part)| {
+            let refused = part.refused.iter();
+            refused.map(move |(name, why)| (server, name, why))
+        });
+        let (server, _, why) = all.find(|(_, name, _)| *name == shown)?;
+        Some((server, why))
     }
 
     /// All tools, by the bytes of their shown names.
@@ -244,10 +267,10 @@ impl Catalog {
 }
 
 impl Part {
-    fn difference(&self, shown: &[Arc<Tool>]) -> Difference {
+    fn difference(&self, shown: &[Shown]) -> Difference {
         let mut difference = Difference::default();
         let new: BTreeMap<&str, &Arc<Tool>> =
-            shown.iter().map(|tool| (tool.name(), tool)).collect();
+            shown.iter().map(|(_, tool)| (tool.name(), tool)).collect();
         let old: BTreeMap<&str, &Arc<Tool>> = self
             .tools
             .iter()

@@ -108,6 +108,11 @@ pub(super) fn unknown_server(key: &ServerKey) -> UpstreamError {
     UpstreamError::new(key, Phase::Config, FailureKind::Config, message)
 }
 
+/// The tool is not the one that was locked.
+pub(super) fn refused(key: &ServerKey, why: &str) -> UpstreamError {
+    UpstreamError::new(key, Phase::Call, FailureKind::Other, why.to_owned())
+}
+
 /// No server offers that tool. `only` is the one server there is, if it is one; `missing` are the servers
 /// that have not said what they offer.
 pub(super) fn unknown_tool(

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::codec::json_object::JsonObject;
 use crate::codec::json_text::write_string;
+use crate::codec::scan::{Text, elements, members};
 use crate::crypto::{hex, sha256};
 use crate::manager::server_config::{
     HttpTransport, Isolation, ServerConfig, StdioTransport, Transport,
@@ -140,6 +141,45 @@ fn canonical(out: &mut String, value: &Value) {
         }
         Value::String(text) => write_string(out, text),
         Value::Null | Value::Bool(_) | Value::Number(_) => out.push_str(&value.to_string()),
+    }
+}
+
+/// Appends a valid raw value without white space, its members in the order of their names; of members with one
+/// name none is left out. Numbers stay as spelled, strings are spelled in one way.
+pub(super) fn canonical_raw(out: &mut String, raw: &str) {
+    let raw = raw.trim();
+    match raw.as_bytes().first() {
+        Some(b'{') => {
+            let mut all: Vec<_> = members(raw)
+                .map(|(name, value)| (name.decode(), value))
+                .collect();
+            // Those with one name stay in their order.
+            all.sort_by(|(a, _), (b, _)| a.cmp(b));
+            out.push('{');
+            for (i, (name, value)) in all.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_string(out, name);
+                out.push(':');
+                canonical_raw(out, value);
+            }
+            out.push('}');
+        }
+        Some(b'[') => {
+            out.push('[');
+            for (i, value) in elements(raw).enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                canonical_raw(out, value);
+            }
+            out.push(']');
+        }
+        _ => match Text::of_value(raw) {
+            Some(text) => write_string(out, &text.decode()),
+            None => out.push_str(raw),
+        },
     }
 }
 

@@ -161,6 +161,7 @@ pub mod filter;
 pub mod fingerprint;
 pub mod health;
 mod job;
+pub mod lock;
 pub mod naming;
 pub mod placeholder;
 pub mod proxy;
@@ -178,6 +179,7 @@ use self::diagnostic::ServerDiagnostic;
 use self::error::UpstreamError;
 pub use self::job::Options;
 use self::job::{Job, Work};
+use self::lock::LockRule;
 pub use self::runtime::Prefix;
 use self::runtime::{Reserved, Runtime, Undecided, UpstreamId};
 use self::server_config::{Isolation, ServerConfig, ServerKey};
@@ -352,6 +354,9 @@ pub struct Manager {
     next_question: QuestionId,
     next_request: UpstreamRequestId,
     closed: bool,
+    lock: Option<LockRule>,
+    /// What was said of each server's last listing, so that it is said once.
+    drift_said: BTreeMap<ServerKey, BTreeSet<String>>,
     outputs: VecDeque<ManagerOutput>,
     io: VecDeque<IoRequest>,
 }
@@ -385,6 +390,8 @@ impl Manager {
             next_question: QuestionId(1),
             next_request: UpstreamRequestId(1),
             closed: false,
+            lock: None,
+            drift_said: BTreeMap::new(),
             outputs: VecDeque::new(),
             io: VecDeque::new(),
         }
@@ -430,6 +437,23 @@ impl Manager {
                 self.connect_to_all(now, *id, true);
             }
         }
+        self.reconsider(now, &runtimes);
+    }
+
+    /// Which tools may be shown, from now on: those that are as they were locked. What is known already is
+    /// looked at again.
+    pub fn set_lock(&mut self, now: Now, lock: Option<LockRule>) {
+        self.lock = lock;
+        self.drift_said.clear();
+        let shown: Vec<(RuntimeId, UpstreamId)> = self
+            .slots
+            .iter()
+            .flat_map(|(id, slot)| slot.owners.iter().map(|owner| (*owner, *id)))
+            .collect();
+        for (owner, upstream) in shown {
+            self.show_again(owner, upstream);
+        }
+        let runtimes: Vec<RuntimeId> = self.runtimes.keys().copied().collect();
         self.reconsider(now, &runtimes);
     }
 
@@ -649,7 +673,7 @@ impl Manager {
                 .collect();
             for key in taken {
                 if let Some(upstream) = self.runtimes[&id].upstreams.get(&key).copied() {
-                    self.show(id, upstream);
+                    self.show_again(id, upstream);
                 }
             }
         }

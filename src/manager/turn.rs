@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::manager::catalog::{Tool, ToolSet, drift};
+use crate::manager::lock::Judged;
 use crate::manager::naming::SEPARATOR;
 use crate::manager::server_config::Transport;
 use crate::manager::upstream::Listed;
@@ -253,46 +254,91 @@ impl Manager {
         self.reconsider(now, owners);
     }
 
-    /// Puts what a server offers into the catalog of a runtime, unless it has another connection to that
-    /// server by now.
-    pub(super) fn show(&mut self, id: RuntimeId, upstream: UpstreamId) {
+    /// Puts what a server offers into the catalog of a runtime, and says what there is to say of it.
+    fn show(&mut self, id: RuntimeId, upstream: UpstreamId) {
         let Some(slot) = self.slots.get(&upstream) else {
             return;
         };
-        let (Some(offer), Some(config)) = (slot.offer.clone(), self.servers.get(&slot.key)) else {
+        let key = slot.key.clone();
+        let remarks = match &slot.offer {
+            Some(offer) if self.is_of(id, upstream, &key) => offer.remarks.clone(),
+            Some(_) | None => return,
+        };
+        let said = remarks.into_iter().map(|remark| remark.of(&key));
+        let said = said.map(|diagnostic| ManagerOutput::Diagnostic {
+            runtime: id,
+            diagnostic,
+        });
+        self.outputs.extend(said);
+        self.show_again(id, upstream);
+    }
+
+    /// Whether a connection is the one of a runtime to a server that there still is.
+    fn is_of(&self, id: RuntimeId, upstream: UpstreamId, key: &ServerKey) -> bool {
+        let runtime = self.runtimes.get(&id);
+        let of_runtime = runtime.and_then(|runtime| runtime.upstreams.get(key));
+        of_runtime == Some(&upstream) && self.servers.contains_key(key)
+    }
+
+    /// Puts what a server offers into the catalog of a runtime, unless it has another connection to that
+    /// server by now.
+    pub(super) fn show_again(&mut self, id: RuntimeId, upstream: UpstreamId) {
+        let Some(slot) = self.slots.get(&upstream) else {
             return;
         };
-        let key = &slot.key;
+        let key = slot.key.clone();
+        if !self.is_of(id, upstream, &key) {
+            return;
+        }
+        let (Some(offer), Some(config)) = (&slot.offer, self.servers.get(&key)) else {
+            return;
+        };
+        let tools = offer.tools.clone();
+        let shows = |name: &str| config.filter.shows(name);
+        let judged = self
+            .lock
+            .as_ref()
+            .map(|lock| lock.judge(&key, &tools, shows));
         let one = self.servers.len() == 1;
         let Some(runtime) = self.runtimes.get_mut(&id) else {
             return;
         };
-        if runtime.upstreams.get(key) != Some(&upstream) {
-            return;
-        }
-        let prefixed = runtime.prefixes(key, one);
+        let prefixed = runtime.prefixes(&key, one);
         let names = |own: &[&str]| match prefixed {
-            true => runtime.names.name_tools(key, own),
-            false => runtime.names.name_reserved(key, own),
+            true => runtime.names.name_tools(&key, own),
+            false => runtime.names.name_reserved(&key, own),
         };
         let before = runtime.catalog.generation();
-        let walk = runtime.catalog.begin(key);
-        let shows = |name: &str| config.filter.shows(name);
+        let walk = runtime.catalog.begin(&key);
+        let refusal = |tool: &str| judged.as_ref().and_then(|judged| judged.refusal(tool));
         let difference = runtime
             .catalog
-            .publish(key, walk, offer.tools, shows, names);
-        let drift = difference.and_then(|difference| drift(key, &difference));
-        let said = offer.remarks.into_iter().map(|remark| remark.of(key));
-        self.outputs.extend(
-            said.chain(drift)
-                .map(|diagnostic| ManagerOutput::Diagnostic {
-                    runtime: id,
-                    diagnostic,
-                }),
-        );
-        if runtime.catalog.generation() != before {
+            .publish(&key, walk, tools, shows, refusal, names);
+        let changed = runtime.catalog.generation() != before;
+        let drift = difference.and_then(|difference| drift(&key, &difference));
+        let said = self.unsaid_drift(&key, judged);
+        let said = said.into_iter().chain(drift);
+        self.outputs
+            .extend(said.map(|diagnostic| ManagerOutput::Diagnostic {
+                runtime: id,
+                diagnostic,
+            }));
+        if changed {
             self.outputs.push_back(ManagerOutput::CatalogChanged(id));
         }
+    }
+
+    /// What the lock says of a listing and was not said of the one before: each session lists for itself.
+    fn unsaid_drift(&mut self, key: &ServerKey, judged: Option<Judged>) -> Vec<ServerDiagnostic> {
+        let Some(judged) = judged else {
+            return Vec::new();
+        };
+        let messages = judged.said.iter().map(|one| one.message.clone());
+        let before = self.drift_said.insert(key.clone(), messages.collect());
+        let before = before.unwrap_or_default();
+        let mut said = judged.said;
+        said.retain(|one| !before.contains(&one.message));
+        said
     }
 
     /// Calls that did not know where to go may know now.
@@ -309,6 +355,9 @@ impl Manager {
 
     /// Sends a call on its way, keeps it while its tool is not known, or says that there is no such tool.
     pub(super) fn decide(&mut self, now: Now, id: RuntimeId, call: Undecided) {
+        if let Some(error) = self.refusal(id, &call) {
+            return self.answer_ticket(call.ticket, Err(error));
+        }
         if self.find(id, &call).is_none() {
             self.connect(now, id);
         }
@@ -382,6 +431,12 @@ impl Manager {
     fn find(&self, id: RuntimeId, call: &Undecided) -> Option<(ServerKey, Arc<Tool>)> {
         let found = self.runtimes.get(&id)?.catalog.find(call.call.tool())?;
         Some((found.server.clone(), Arc::clone(found.tool)))
+    }
+
+    /// Why the tool of a call may not be used, when that is so: it may have changed while the call waited.
+    fn refusal(&self, id: RuntimeId, call: &Undecided) -> Option<UpstreamError> {
+        let (key, why) = self.runtimes.get(&id)?.catalog.refusal(call.call.tool())?;
+        Some(explain::refused(key, why))
     }
 
     /// Keeps a call until it is known where it goes. Gives it back with an error when too many wait already.

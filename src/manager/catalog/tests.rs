@@ -59,7 +59,8 @@ fn publish_with(
     tools: Vec<Tool>,
 ) -> Option<Difference> {
     let name = |own: &[&str]| own.iter().map(|name| format!("{key}__{name}")).collect();
-    catalog.publish(&server(key), ticket, tools, |name| name != "hidden", name)
+    let shows = |name: &str| name != "hidden";
+    catalog.publish(&server(key), ticket, tools, shows, |_| None, name)
 }
 
 fn tools(of: &[&str]) -> Vec<Tool> {
@@ -219,7 +220,7 @@ fn work_grows_with_the_number_of_tools_and_no_faster() {
                 true
             };
             let name = |own: &[&str]| own.iter().map(|name| (*name).to_owned()).collect();
-            catalog.publish(&key, ticket, set.tools, shows, name);
+            catalog.publish(&key, ticket, set.tools, shows, |_| None, name);
             assert_eq!(catalog.tools().count(), count);
         });
         assert_eq!(asked.get(), count);
@@ -584,7 +585,7 @@ fn of_two_servers_tools_with_one_shown_name_the_first_servers_is_reached() {
     let own = |catalog: &mut Catalog, key: &str, of: &[&str]| {
         let (key, ticket) = (server(key), catalog.begin(&server(key)));
         let names = |own: &[&str]| own.iter().map(|&name| name.to_owned()).collect();
-        catalog.publish(&key, ticket, tools(of), |_| true, names);
+        catalog.publish(&key, ticket, tools(of), |_| true, |_| None, names);
     };
     let whose = |catalog: &Catalog| {
         let found = catalog.find("t").expect("a tool");
@@ -609,9 +610,44 @@ fn of_two_tools_with_one_shown_name_the_first_is_reached() {
     for key in ["a", "b"] {
         let ticket = catalog.begin(&server(key));
         let name = |_: &[&str]| vec!["same".to_owned()];
-        catalog.publish(&server(key), ticket, tools(&["t"]), |_| true, name);
+        catalog.publish(
+            &server(key),
+            ticket,
+            tools(&["t"]),
+            |_| true,
+            |_| None,
+            name,
+        );
     }
     assert_eq!(catalog.find("same").expect("shown").server, &server("a"));
     catalog.remove(&server("b"));
     assert_eq!(shown(&catalog), ["same"]);
+}
+
+#[test]
+fn a_refused_tool_is_not_shown_and_keeps_its_name() {
+    let mut catalog = Catalog::new();
+    let mut publish = |refused: &str| {
+        let ticket = catalog.begin(&server("s"));
+        let name = |own: &[&str]| own.iter().map(|name| format!("s__{name}")).collect();
+        let refusal = |name: &str| (name == refused).then(|| "it has changed".to_owned());
+        let of = tools(&["a", "b"]);
+        let difference = catalog.publish(&server("s"), ticket, of, |_| true, refusal, name);
+        let shown: Vec<String> = shown(&catalog).into_iter().map(str::to_owned).collect();
+        let why = catalog.refusal("s__b").map(|(_, why)| why.to_owned());
+        (
+            difference.expect("published"),
+            shown,
+            why,
+            catalog.generation(),
+        )
+    };
+    let (_, shown, why, generation) = publish("b");
+    assert_eq!(shown, ["s__a"]);
+    assert_eq!(why.as_deref(), Some("it has changed"));
+    let (difference, _, _, same) = publish("b");
+    assert_eq!((difference, same), (Difference::default(), generation));
+    let (difference, shown, why, _) = publish("nothing");
+    assert_eq!((difference.added, why), (vec!["b".to_owned()], None));
+    assert_eq!(shown, ["s__a", "s__b"]);
 }
