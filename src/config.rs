@@ -11,6 +11,7 @@ mod audit;
 mod codex;
 mod document;
 pub mod import;
+mod lock;
 mod plugins;
 mod servers;
 
@@ -25,6 +26,7 @@ use serde_json::Value;
 
 pub use self::audit::AuditConfig;
 use self::document::Document;
+pub use self::lock::LockConfig;
 pub use self::servers::ServerMap;
 use crate::gateway::endpoint::{ConfigSecret, ConfiguredSecrets, GatewayConfig, expand_home};
 use crate::limits::{LimitError, Limits};
@@ -39,6 +41,8 @@ pub struct Config {
     pub before_tool_call: Option<HookConfig>,
     /// `audit`: where calls are recorded.
     pub audit: AuditConfig,
+    /// `lock`: which tools may be used.
+    pub lock: LockConfig,
     /// `limits`: by printed name, times in milliseconds.
     pub limits: BTreeMap<String, u64>,
     /// `mcpServers`, `servers` or `mcp.servers`: upstream servers.
@@ -130,6 +134,7 @@ impl Config {
             gateway: read_gateway(&root.section("gateway")?)?,
             before_tool_call: read_hook(&root.section("hooks")?.section("beforeToolCall")?)?,
             audit: AuditConfig::read(&root.section("audit")?)?,
+            lock: LockConfig::read(&root.section("lock")?)?,
             limits: read_limits(&root.section("limits")?)?,
             servers: ServerMap::of(&document),
             plugins: plugins::read(&document)?,

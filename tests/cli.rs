@@ -28,6 +28,8 @@ mod gateway;
 mod hook;
 #[path = "cli/http.rs"]
 mod http;
+#[path = "cli/lock.rs"]
+mod lock;
 #[path = "cli/plugins.rs"]
 mod plugins;
 #[path = "cli/process.rs"]

@@ -1,5 +1,6 @@
 //! From flags, environment and files to a Gateway we can connect to.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::{CredentialArgs, Exit, Failure, say};
@@ -18,6 +19,7 @@ use crate::io::identity_files::{IdentityFiles, read_secret_file};
 use crate::limits::Limits;
 use crate::link::websocket::ConnectSpec;
 use crate::link::{ChildSpec, TlsSpec};
+use crate::manager::lock::LockMode;
 use crate::secret::Secret;
 
 /// What the files say that apply to a command.
@@ -27,6 +29,19 @@ pub(super) struct Settings {
     pub(super) audit: AuditConfig,
     /// `audit.file`, from here.
     pub(super) audit_file: Option<PathBuf>,
+    pub(super) lock: LockSettings,
+}
+
+/// What is known of a lock file.
+#[derive(Default)]
+pub(super) struct LockSettings {
+    pub(super) mode: LockMode,
+    /// `lock.file`, from here.
+    pub(super) file: Option<PathBuf>,
+    /// Where one lies that nobody has to name: beside the configuration. It need not be there.
+    pub(super) beside: Option<PathBuf>,
+    /// The servers that are configured.
+    pub(super) configured: BTreeSet<String>,
 }
 
 /// Reads the drawspan configuration: the file named, else the first there is in the current directory.
@@ -38,6 +53,7 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
             hook: None,
             audit: AuditConfig::default(),
             audit_file: None,
+            lock: LockSettings::default(),
         });
     };
     let unusable = |error: config::ConfigError| {
@@ -51,6 +67,17 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
     let home = config::environment().remove("HOME");
     let beside = |file: &String| config.path_beside(file, home.as_deref());
     let audit_file = config.audit.file.as_ref().map(beside);
+    let lock = LockSettings {
+        mode: config.lock.mode,
+        file: config.lock.file.as_ref().map(beside),
+        beside: Some(config.path_beside(super::lock_file::NAME, None)),
+        configured: config
+            .servers
+            .servers
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect(),
+    };
     let hook = config.before_tool_call.and_then(|hook| {
         let mut command = hook.command.into_iter();
         let program = command.next()?;
@@ -70,6 +97,7 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
         hook,
         audit: config.audit,
         audit_file,
+        lock,
     })
 }
 

@@ -13,6 +13,7 @@ mod gateway_command;
 pub mod guard;
 mod limits_command;
 mod listen;
+mod lock_file;
 mod running;
 mod serve;
 mod upstreams;
@@ -161,6 +162,8 @@ enum Command {
     Status(client::StatusArgs),
     /// Check the configured servers for mistakes
     Doctor(client::DoctorArgs),
+    /// Write down what the tools of servers say of themselves, so that `serve` sees when it changes
+    Lock(client::LockArgs),
     /// Check the log that `serve --audit FILE` has written
     Audit(audit_command::AuditArgs),
     /// Print every limit, its value and its reason; of a running server also how much of it is in use
@@ -230,6 +233,10 @@ struct ServeArgs {
     /// Refuse tool calls while the audit log cannot be written
     #[arg(long)]
     audit_required: bool,
+    /// Show only tools that are as `drawspan lock` has written them to this file (default: lock.file of the
+    /// configuration, or drawspan.lock.json beside it)
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
     /// Say more on stderr
     #[arg(short, long)]
     verbose: bool,
@@ -381,6 +388,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Probe(args) => client::probe(args),
         Command::Status(args) => client::status(&args),
         Command::Doctor(args) => client::doctor(&args),
+        Command::Lock(args) => client::lock(&args),
         Command::Audit(args) => match args.command {
             audit_command::AuditCommand::Verify(args) => audit_command::verify(&args),
         },

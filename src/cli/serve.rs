@@ -7,6 +7,7 @@ use super::audit_log::AuditLog;
 use super::connection::{Connection, connection, credentials, report, settings};
 use super::embedded::{self, Embedded};
 use super::listen::{Door, doors, http_config};
+use super::lock_file::LockFile;
 use super::upstreams::{self, Upstreams};
 use super::{CommandResult, Exit, Failure, ServeArgs, say};
 use crate::clock::Now;
@@ -70,7 +71,11 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         )?;
         (Some(gateway), Some(files))
     };
-    if let Some(file) = &file {
+    let lock = LockFile::find(args.lock.as_ref(), &settings.lock);
+    let locked = lock.as_ref().map(LockFile::rule).transpose();
+    let locked = locked.map_err(|why| Failure::new(Exit::Usage, why))?;
+    let lock_path = lock.as_ref().map(|lock| &lock.path);
+    for file in file.iter().chain(lock_path) {
         if let Err(error) = events.watch_file(file) {
             let name = upstreams::label(file);
             say(&format!("warning: changes of {name} are not seen: {error}"));
@@ -101,6 +106,7 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         tap: false,
     };
     let mut hub = Hub::new(config, Box::new(entropy), now);
+    hub.set_lock(now, locked);
     let mut log = log.inspect(|_| hub.keep_audit(audit.required));
     let chosen = open_doors(&mut hub, doors, now);
     match &mut embedded {
@@ -125,6 +131,12 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
             let now = events.now();
             if let (HostSignal::Hangup, Some(log)) = (signal, &mut log) {
                 log.reopen(now);
+                if file.is_none() && lock.is_none() {
+                    continue;
+                }
+            }
+            if let (HostSignal::Hangup | HostSignal::FileChanged, Some(lock)) = (signal, &lock) {
+                read_lock_again(&mut hub, lock, now);
                 if file.is_none() {
                     continue;
                 }
@@ -167,6 +179,16 @@ fn reload(hub: &mut Hub, file: &Path, now: Now) {
             hub.set_plugin_tools(now, plugins);
         }
         Err(why) => say(&format!("warning: {why}")),
+    }
+}
+
+/// Looks at the tools with what the lock file says now.
+fn read_lock_again(hub: &mut Hub, lock: &LockFile, now: Now) {
+    match lock.rule() {
+        Ok(rule) => hub.set_lock(now, Some(rule)),
+        Err(why) => say(&format!(
+            "warning: {why}; the lock of before is still in force"
+        )),
     }
 }
 

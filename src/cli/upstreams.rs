@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::client::SourceArgs;
 use super::client::servers::{Servers, reasons, shown, target};
+use super::client::{SourceArgs, TargetArgs};
 use super::{Exit, Failure, ServeArgs, say};
 use crate::manager::entry::{Configured, ConfiguredPlugin, PluginTool};
 use crate::manager::server_config::ServerConfig;
@@ -25,27 +25,9 @@ pub(super) struct Upstreams {
 /// # Errors
 /// When a target or the configuration cannot be used.
 pub(super) fn find(args: &ServeArgs) -> Result<Upstreams, Failure> {
-    let mut words = args.targets.clone();
-    if !words.is_empty() || !args.target.command.is_empty() {
-        let mut servers = Vec::new();
-        if !args.target.command.is_empty() {
-            servers.push(target(&args.target, &mut Vec::new())?.said());
-        }
-        let named = args.target.without_command();
-        while !words.is_empty() {
-            servers.push(target(&named, &mut words)?.said());
-        }
-        let mut keys: Vec<_> = servers.iter().map(|server| server.key.clone()).collect();
-        keys.sort();
-        if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
-            let message = format!(
-                "two targets are called {}; give one a name in a configuration",
-                shown(&twice[0])
-            );
-            return Err(Failure::new(Exit::Usage, message));
-        }
+    if is_named(&args.targets, &args.target) {
         return Ok(Upstreams {
-            servers,
+            servers: named(args.targets.clone(), &args.target)?,
             plugins: Vec::new(),
             file: None,
         });
@@ -70,6 +52,51 @@ pub(super) fn find(args: &ServeArgs) -> Result<Upstreams, Failure> {
         plugins: usable_plugins(found.plugins),
         file,
     })
+}
+
+fn is_named(words: &[String], args: &TargetArgs) -> bool {
+    !words.is_empty() || !args.command.is_empty()
+}
+
+/// The servers that a command line names.
+fn named(mut words: Vec<String>, args: &TargetArgs) -> Result<Vec<ServerConfig>, Failure> {
+    let mut servers = Vec::new();
+    if !args.command.is_empty() {
+        servers.push(target(args, &mut Vec::new())?.said());
+    }
+    let named = args.without_command();
+    while !words.is_empty() {
+        servers.push(target(&named, &mut words)?.said());
+    }
+    let mut keys: Vec<_> = servers.iter().map(|server| server.key.clone()).collect();
+    keys.sort();
+    if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        let message = format!(
+            "two targets are called {}; give one a name in a configuration",
+            shown(&twice[0])
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(servers)
+}
+
+/// The servers that a command line names; all that are configured and can be used, where it names none.
+/// Says whether it is all of them.
+///
+/// # Errors
+/// As [`find`].
+pub(super) fn chosen(
+    words: &[String],
+    args: &TargetArgs,
+) -> Result<(Vec<ServerConfig>, bool), Failure> {
+    if is_named(words, args) {
+        return Ok((named(words.to_vec(), args)?, false));
+    }
+    let found = Servers::read(&SourceArgs {
+        config: args.config.clone(),
+        import: args.import,
+    })?;
+    Ok((usable(found.configured), true))
 }
 
 /// What the file says now.

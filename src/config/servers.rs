@@ -20,7 +20,15 @@ pub struct ServerMap {
 }
 
 /// Top-level members of our own file. A file without a map of servers but with one of these is no bare map.
-const OURS: [&str; 6] = ["audit", "gateway", "hooks", "limits", "mcp", "pluginTools"];
+const OURS: [&str; 7] = [
+    "audit",
+    "gateway",
+    "hooks",
+    "limits",
+    "lock",
+    "mcp",
+    "pluginTools",
+];
 
 impl ServerMap {
     /// `mcpServers`, `servers` and `mcp.servers`, in this order; a name that comes again is left out. A

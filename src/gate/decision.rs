@@ -15,6 +15,8 @@ pub enum Decider {
     Rule,
     /// A person who once said "allow always".
     Always,
+    /// The lock file: the tool is not the one that was locked.
+    Lock,
     /// The before-tool-call hook.
     Hook,
     /// The embedding program.
@@ -32,6 +34,7 @@ impl fmt::Display for Decider {
             Self::Default => f.write_str("default"),
             Self::Rule => f.write_str("rule"),
             Self::Always => f.write_str("always"),
+            Self::Lock => f.write_str("lock"),
             Self::Hook => f.write_str("hook"),
             Self::Embedder => f.write_str("embedder"),
             Self::Person(way) => write!(f, "person ({})", Quoted(way)),

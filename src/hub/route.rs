@@ -9,7 +9,7 @@ use super::{Hub, HubEvent, LIMITS_METHOD, Owner};
 use crate::bridge::{Bridge, BridgeOutput};
 use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
-use crate::gate::{GatedCall, Passage, Question, ToolCall};
+use crate::gate::{Decider, Decision, GatedCall, Passage, Question, Refused, ToolCall};
 use crate::ids::{CallId, PeerId};
 use crate::link::command::{Bounds, CommandRun};
 use crate::manager::catalog::PagedList;
@@ -126,7 +126,11 @@ impl Hub {
             true => None,
             false => self.upstream_server_of(peer, &call.tool),
         };
-        if !ours && !local && upstream.is_none() {
+        let locked_out = match (ours || local, &upstream) {
+            (false, None) => self.locked_out(peer, &call.tool),
+            _ => None,
+        };
+        if !ours && !local && upstream.is_none() && locked_out.is_none() {
             // The channel tools keep OpenClaw's way of saying so. Spec: -32602 for everybody else.
             if self.gateway.is_some() {
                 let result = ToolResult::error(&crate::bridge::not_found(&call.tool));
@@ -149,7 +153,8 @@ impl Hub {
         if upstream.is_some() {
             self.remember_asker(call.id, &Cow::Borrowed("tools/call"), &facts);
         }
-        call.server = match &upstream {
+        let of_upstream = upstream.as_ref();
+        call.server = match of_upstream.or(locked_out.as_ref().map(|(server, _)| server)) {
             Some(server) => server.as_str().into(),
             None if ours => SharedText::fixed("openclaw"),
             None => SharedText::fixed("local"),
@@ -162,6 +167,20 @@ impl Hub {
         }
         if let Some(trail) = &mut self.trail {
             trail.begin(now, &call);
+        }
+        if let Some((_, reason)) = locked_out {
+            let decision = Decision {
+                by: Decider::Lock,
+                ..Decision::default()
+            };
+            return self.refuse(
+                now,
+                &Refused {
+                    call,
+                    reason,
+                    decision,
+                },
+            );
         }
         let passage = self.gate.admit(now, call);
         self.route_passage(now, passage);

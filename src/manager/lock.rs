@@ -373,6 +373,13 @@ impl Judged {
 }
 
 impl LockRule {
+    /// Whether it is for this server.
+    #[must_use]
+    pub fn is_for(&self, server: &ServerKey) -> bool {
+        let only = self.only.as_ref();
+        only.is_none_or(|only| only.contains(server.as_str()))
+    }
+
     /// Judges a listing of a server.
     pub(super) fn judge(
         &self,
@@ -381,8 +388,7 @@ impl LockRule {
         shows: impl Fn(&str) -> bool,
     ) -> Judged {
         let mut judged = Judged::default();
-        let is_for = |only: &BTreeSet<String>| only.contains(server.as_str());
-        if !self.only.as_ref().is_none_or(is_for) {
+        if !self.is_for(server) {
             return judged;
         }
         let listed = listed.iter().map(|tool| &**tool);

@@ -457,6 +457,12 @@ impl Manager {
         self.reconsider(now, &runtimes);
     }
 
+    /// Whether the lock in force is for this server.
+    #[must_use]
+    pub fn is_locked(&self, key: &ServerKey) -> bool {
+        self.lock.as_ref().is_some_and(|lock| lock.is_for(key))
+    }
+
     /// The servers there are, in the order of their keys.
     pub fn servers(&self) -> impl Iterator<Item = &ServerConfig> {
         self.servers.values()

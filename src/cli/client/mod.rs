@@ -6,6 +6,7 @@ mod arguments;
 mod call;
 mod doctor;
 mod list;
+mod lock;
 mod probe;
 mod prompt;
 mod read;
@@ -116,6 +117,28 @@ pub(super) struct ProbeArgs {
     target: TargetArgs,
 }
 
+/// `drawspan lock`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "drawspan lock [OPTIONS] [TARGET]...\n       drawspan lock [OPTIONS] -- COMMAND..."
+)]
+pub(super) struct LockArgs {
+    /// Servers to lock: configured names, URLs or unix:/path (default: all that are configured)
+    #[arg(value_name = "TARGET")]
+    words: Vec<String>,
+    /// The lock file (default: lock.file of the configuration, else drawspan.lock.json beside it)
+    #[arg(long, value_name = "FILE")]
+    file: Option<std::path::PathBuf>,
+    /// Write nothing; say what differs. Exit code 0: nothing does, 6: something does
+    #[arg(long)]
+    check: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
 /// `drawspan status`.
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
@@ -165,6 +188,10 @@ fn parse_program(word: &str) -> Result<Program, String> {
 pub(super) fn list(args: ListArgs) -> CommandResult {
     let json = args.json;
     list::run(args).map_err(|failure| failure.shaped(json))
+}
+
+pub(super) fn lock(args: &LockArgs) -> CommandResult {
+    lock::run(args).map_err(|failure| failure.shaped(args.json))
 }
 
 pub(super) fn call(args: CallArgs) -> CommandResult {

@@ -70,6 +70,18 @@ impl Hub {
         self.upstream.as_ref()?.server_of(peer, tool)
     }
 
+    /// Whose tool this is and why it may not be used, when that is so: it is not as it was locked.
+    pub(in crate::hub) fn locked_out(
+        &self,
+        peer: PeerId,
+        tool: &str,
+    ) -> Option<(ServerKey, String)> {
+        let side = self.upstream.as_ref()?;
+        let runtime = side.runtimes.get(&peer)?;
+        let (server, why) = side.manager.catalog(*runtime)?.refusal(tool)?;
+        Some((server.clone(), why.to_owned()))
+    }
+
     /// A call has passed the gate.
     pub(in crate::hub) fn call_upstream(&mut self, now: Now, gated: GatedCall) {
         let Some(entry) = self.ledger.entry(gated.id()) else {

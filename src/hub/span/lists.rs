@@ -86,7 +86,7 @@ impl UpstreamSide {
             && only.is_some_and(|only| {
                 let filter = &only.filter;
                 let all = filter.include.is_empty() && filter.exclude.is_empty();
-                all && !only.validate_calls
+                all && !only.validate_calls && !self.manager.is_locked(&only.key)
             })
     }
 

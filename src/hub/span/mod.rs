@@ -27,6 +27,7 @@ use crate::entropy::Entropy;
 use crate::ids::{CallId, PeerId, RuntimeId, TicketId, WireId};
 use crate::limits::Limits;
 use crate::link::Driven as _;
+use crate::manager::lock::LockRule;
 use crate::manager::server_config::{ServerConfig, ServerKey};
 use crate::manager::{Manager, ManagerOutput, Prefix, Settings};
 use crate::protocol::error::{ErrorCode, RpcError};
@@ -281,6 +282,15 @@ impl Hub {
                 outcome,
             } => self.subscribed(now, runtime, &server, &uri, outcome),
         }
+    }
+
+    /// Which tools of the servers may be used, from now on: those that are as they were locked.
+    pub fn set_lock(&mut self, now: Now, lock: Option<LockRule>) {
+        if let Some(side) = &mut self.upstream {
+            side.manager.set_lock(now, lock);
+            side.servers_changed(now);
+        }
+        self.settle(now);
     }
 
     /// The servers there are, from now on: what a configuration says that was read again.
