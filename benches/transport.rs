@@ -15,12 +15,14 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use drawspan::audit::Chain;
 use drawspan::clock::{Deadline, Now};
 use drawspan::codec::outbuf::OutBuf;
 use drawspan::entropy::Seeded;
 use drawspan::hub::Hub;
 use drawspan::ids::WireId;
 use drawspan::io::EventLoop;
+use drawspan::io::append_file::{AppendFile, Fate};
 use drawspan::limits::Limits;
 use drawspan::link::{Driven, IoEvent, IoRequest};
 
@@ -71,6 +73,9 @@ fn main() {
             }
         };
         run("memory line", &|effort| memory_line(effort, size));
+        run("memory line audited", &|effort| {
+            memory_audited(effort, size)
+        });
         run("memory http session", &|effort| {
             memory_http(effort, size, false)
         });
@@ -128,6 +133,38 @@ fn memory_line(effort: Effort, size: usize) -> f64 {
     rate(effort, 1, || {
         assert!(server.exchange(wire, request.as_bytes(), br#""id":17"#));
     })
+}
+
+/// The same with an audit log: two lines for each call, chained and written to a file.
+fn memory_audited(effort: Effort, size: usize) -> f64 {
+    let path = std::env::temp_dir().join(format!("drawspan-bench-audit-{}", std::process::id()));
+    let mut file = AppendFile::open(&path).expect("a file");
+    let mut server = Server::new();
+    server.hub.keep_audit(true);
+    let wire = server.hub.serve_adopted(server.now);
+    let request = format!("{}\n", call("echo", "17", &text(size)));
+    let (mut bodies, mut sealed) = (Vec::new(), Vec::new());
+    let mut chain = Chain::new();
+    let mut write = |server: &mut Server| {
+        bodies.clear();
+        sealed.clear();
+        server.hub.take_audit(&mut bodies);
+        for body in bodies.split_inclusive(|byte| *byte == b'\n') {
+            chain.seal(&mut sealed, &body[..body.len() - 1]);
+        }
+        assert_eq!(file.fate(false), Fate::Same);
+        assert_eq!(file.append(&sealed), Ok(sealed.len()));
+        server.hub.audit_written(server.now, Ok(()), 0);
+    };
+    let measured = rate(effort, 1, || {
+        // Required: the call runs once its line is written.
+        server.tell(wire, request.as_bytes());
+        write(&mut server);
+        assert!(server.exchange(wire, b"", br#""id":17"#));
+        write(&mut server);
+    });
+    std::fs::remove_file(&path).expect("there");
+    measured
 }
 
 fn memory_http(effort: Effort, size: usize, modern: bool) -> f64 {

@@ -1,5 +1,6 @@
 //! What a message costs in memory. Exact on any machine, unlike a time.
 
+use drawspan::audit::Chain;
 use drawspan::codec::jsonrpc::{
     Message, RequestId, classify, write_error, write_notification, write_request, write_result,
 };
@@ -232,4 +233,37 @@ fn what_a_program_answers_itself_costs_a_known_number() {
     // decodes the text besides.
     let all = [cost("copy"), cost("later")];
     assert_eq!(all, [5.0, 4.0], "allocations a call");
+}
+
+/// Two lines for each call, numbered and chained, as the program would write them.
+#[test]
+fn the_audit_log_costs_no_allocation() {
+    let mut server = Server::new();
+    server.hub.keep_audit(false);
+    let wire = server.hub.serve_adopted(server.now);
+    server.ask(wire, format!("{INITIALIZE}\n").as_bytes());
+    // Numbers grow longer: the buffers have room for that.
+    let (mut bodies, mut sealed) = (Vec::with_capacity(4 << 10), Vec::with_capacity(4 << 10));
+    let mut chain = Chain::new();
+    let mut total = 0;
+    for round in 0..WARM + 100 {
+        let call = call("echo", &(1_000 + round).to_string(), &text(round, 4 << 10));
+        let request = format!("{call}\n");
+        let wanted = format!("{round:08}:");
+        let cost = allocation_counter::measure(|| {
+            assert!(server.exchange(wire, request.as_bytes(), wanted.as_bytes()));
+            bodies.clear();
+            sealed.clear();
+            assert_eq!(server.hub.take_audit(&mut bodies), 0);
+            for body in bodies.split_inclusive(|byte| *byte == b'\n') {
+                chain.seal(&mut sealed, &body[..body.len() - 1]);
+            }
+            server.hub.audit_written(server.now, Ok(()), 0);
+        });
+        if round >= WARM {
+            total += cost.count_total;
+        }
+    }
+    assert_eq!(chain.seq(), 2 * (WARM as u64 + 100));
+    assert_eq!(total, 0, "allocations");
 }

@@ -261,10 +261,7 @@ fn a_tool_that_changes_in_mid_session_is_refused_from_then_on() {
         ],
     );
     assert_ne!(serve.call("list", r#"{"look":"again"}"#)["isError"], true);
-    serve.message("a change of the tools", |message| {
-        message["method"] == "notifications/tools/list_changed"
-    });
-    assert_eq!(names(&mut serve), ["list"]);
+    expect_names(&mut serve, &["list"]);
     let result = serve.call("add", "{}");
     expect_words(
         text(&result),
