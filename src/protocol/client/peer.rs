@@ -497,6 +497,9 @@ impl ClientPeer {
         if self.calls.is_sent(id) {
             return self.call_answered(now, id, outcome);
         }
+        if self.calls.is_late(id) {
+            return log::debug!("answer to request {id}, which was taken back");
+        }
         if !self.opening_answer(now, id, outcome) {
             self.noise(
                 &format!("answer to request {id}, which nobody waits for"),

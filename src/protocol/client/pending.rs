@@ -19,7 +19,7 @@
 //!
 //! Source: Spec 2025-11-25 basic/utilities/cancellation and progress; 2026-07-28 basic/patterns/cancellation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::compose::{self, Params, Retry};
@@ -38,6 +38,9 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// Methods that may be answered by a wish for input. Spec: 2026-07-28 basic/patterns/mrtr.
 const MAY_WANT_INPUT: [&str; 3] = ["tools/call", "prompts/get", "resources/read"];
+
+/// Requests that are remembered after they were taken back: as many as may be open by default.
+const TAKEN_BACK_MAX: usize = 256;
 
 /// One request, as a caller makes it.
 #[derive(Clone, Debug)]
@@ -125,9 +128,25 @@ pub(super) struct Pending {
     sent: BTreeMap<UpstreamRequestId, Call>,
     /// Those that wait for answers to the server's questions, by the caller's id.
     pub(super) asking: BTreeMap<UpstreamRequestId, Asking>,
+    /// Those taken back last, by their id on the wire: what still comes for them crossed our word, and is no
+    /// sign that anything is wrong.
+    taken_back: VecDeque<UpstreamRequestId>,
 }
 
 impl Pending {
+    fn remember_taken_back(&mut self, wire: UpstreamRequestId) {
+        if self.taken_back.len() >= TAKEN_BACK_MAX {
+            self.taken_back.pop_front();
+        }
+        self.taken_back.push_back(wire);
+    }
+
+    /// Whether this is the answer to a request that was taken back. Each has one at most.
+    pub(super) fn is_late(&mut self, wire: UpstreamRequestId) -> bool {
+        let found = self.taken_back.iter().position(|id| *id == wire);
+        found.is_some_and(|at| self.taken_back.remove(at).is_some())
+    }
+
     pub(super) fn len(&self) -> usize {
         self.sent.len() + self.asking.len()
     }
@@ -308,6 +327,7 @@ impl ClientPeer {
             params.text("reason", reason);
             self.send_notification("notifications/cancelled", Some(&params.end()));
         }
+        self.calls.remember_taken_back(wire);
         self.forget(wire);
     }
 
@@ -402,6 +422,9 @@ impl ClientPeer {
     pub(super) fn progress(&mut self, now: Now, params: Option<&str>, raw: &[u8]) {
         let token = params.and_then(|params| member(params, "progressToken"));
         let wire = token.and_then(read_id).map(|(wire, _)| wire);
+        if wire.is_some_and(|wire| self.calls.taken_back.contains(&wire)) {
+            return log::debug!("progress of a request that was taken back");
+        }
         let call = wire.and_then(|wire| self.calls.sent.get_mut(&wire));
         let (Some(params), Some(call)) = (params, call.filter(|call| call.asks_progress)) else {
             return self.noise("progress of no request that is open", raw);
