@@ -288,6 +288,12 @@ impl HttpConnection {
         self.out.len() + self.exchanges.held_bytes()
     }
 
+    /// Whether the client has ended its direction: it may still read, or be gone.
+    #[must_use]
+    pub const fn has_client_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Whether no request is open: nothing is lost when the connection is closed.
     #[must_use]
     pub fn is_idle(&self) -> bool {

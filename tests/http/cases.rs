@@ -342,6 +342,21 @@ fn f04_client_gone() {
     let (_, said) = world.get(&format!("{session}Last-Event-ID: {id}\r\n"));
     assert!(said.contains("late"), "{said}");
 
+    // One that has ended its direction may still read, or be gone: its answer leaves, and can be fetched too.
+    let wire = world.connect();
+    world.post(wire, &session, SLEEP);
+    let call = world.events().0.expect("it is called");
+    world.wait(1_000);
+    let (_, id, _) = stream(&world.take(wire)).pop().expect("a priming event");
+    world.tell(wire, IoEvent::Eof);
+    let now = world.now;
+    world
+        .hub
+        .resolve_local(now, call, LocalReply::text("doubtful"));
+    assert!(world.take(wire).contains("doubtful"));
+    let (_, said) = world.get(&format!("{session}Last-Event-ID: {id}\r\n"));
+    assert!(said.contains("doubtful"), "{said}");
+
     // Without a stream there are no ids: the answer goes nowhere, and nobody minds.
     let wire = world.connect();
     world.post(wire, &session, SLEEP);

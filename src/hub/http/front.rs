@@ -318,12 +318,13 @@ impl HttpFront {
         };
         // A broken wire has nothing pending either.
         let broken = matches!(event, IoEvent::WriteClosed | IoEvent::Failed(_));
-        let parting = if broken {
+        connection.http.handle_io(now, event);
+        // One that says no more may have gone, and then what has left arrives nowhere.
+        let parting = if broken || connection.http.has_client_ended() {
             Parting::Lost
         } else {
             Parting::Clean
         };
-        connection.http.handle_io(now, event);
         if !connection.settling.is_empty() && connection.http.outgoing().is_empty() {
             self.settle(now, wire, parting);
         }
