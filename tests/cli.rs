@@ -14,6 +14,8 @@
 mod audit;
 #[path = "cli/client/mod.rs"]
 mod client;
+#[path = "cli/client_gone.rs"]
+mod client_gone;
 #[path = "cli/embedded.rs"]
 mod embedded;
 #[path = "cli/ends.rs"]
