@@ -38,6 +38,8 @@ mod listing;
 mod names;
 #[path = "cases/player.rs"]
 mod player;
+#[path = "cases/questions.rs"]
+mod questions;
 #[path = "cases/schemas.rs"]
 mod schemas;
 #[path = "cases/session.rs"]
