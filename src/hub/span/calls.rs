@@ -202,10 +202,14 @@ impl Hub {
             return;
         };
         side.calls.remove(&call);
+        // Nobody waits for what another server may have.
+        if side.questions.is_parked(call) {
+            side.searches.remove(&call);
+        }
+        self.end_questions_of(now, call, "the call it was for is over");
         if self.search_on(now, call, outcome.is_ok()) {
             return;
         }
-        self.end_questions_of(now, call, "the call it was for is over");
         let Some(side) = &mut self.upstream else {
             return;
         };

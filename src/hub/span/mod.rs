@@ -109,8 +109,6 @@ impl UpstreamSide {
         }
     }
 
-    /// When [`Hub::upstream_timeout`] is due.
-
     /// The runtime of a client, made when it has none.
     fn runtime_of(&mut self, now: Now, peer: PeerId) -> Result<RuntimeId, RpcError> {
         if let Some(runtime) = self.runtimes.get(&peer) {

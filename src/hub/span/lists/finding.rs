@@ -22,7 +22,6 @@ use crate::codec::scan::Text;
 use crate::codec::shared_text::SharedText;
 use crate::codec::splice::with_member;
 use crate::hub::Hub;
-use crate::hub::ledger::Entry;
 use crate::hub::span::UpstreamSide;
 use crate::ids::{CallId, PeerId, RuntimeId};
 use crate::local::{match_template, unknown_resource};
@@ -348,11 +347,9 @@ impl Hub {
             return false;
         }
         let Some(next) = search.left.pop_front() else {
-            if let Some(Entry { peer, key, .. }) = self.ledger.close(call) {
-                let mut error = unknown_resource(search.request.revision, &search.uri);
-                error.message = format!("{}; {} servers were asked", error.message, search.asked);
-                self.respond(now, peer, key, Answer::Error(&error));
-            }
+            let mut error = unknown_resource(search.request.revision, &search.uri);
+            error.message = format!("{}; {} servers were asked", error.message, search.asked);
+            self.conclude(now, call, Answer::Error(&error));
             return true;
         };
         let request = &search.request;

@@ -166,6 +166,12 @@ impl Questions {
         parked.map(|(call, _)| *call).collect()
     }
 
+    pub(in crate::hub::span) fn is_parked(&self, call: CallId) -> bool {
+        self.askers
+            .get(&call)
+            .is_some_and(|asker| asker.parked.is_some())
+    }
+
     fn park(&mut self, call: CallId, by: Uptime) {
         if let Some(asker) = self.askers.get_mut(&call) {
             let outcome = None;
@@ -372,7 +378,9 @@ impl Hub {
         peer: PeerId,
         request: ServerRequest,
     ) -> Option<ServerRequest> {
-        let side = self.upstream.as_ref()?;
+        let Some(side) = &self.upstream else {
+            return Some(request);
+        };
         if !request.revision.is_stateless() || !MAY_WAIT.contains(&&*request.method) {
             return Some(request);
         }
@@ -418,6 +426,7 @@ impl Hub {
         }
         let place = match &*asker.method {
             "resources/read" => Place::UpstreamRead,
+            "prompts/get" => Place::UpstreamOther,
             _ => Place::Upstream,
         };
         let put: Vec<Held> = asker.held.iter().filter(|held| held.put).copied().collect();
