@@ -47,8 +47,10 @@ impl Verdict {
     pub fn of(error: &UpstreamError) -> Self {
         match error.kind {
             FailureKind::Remote => match error.code() {
-                // Invalid request, method not found, invalid params: the caller's fault.
-                -32602..=-32600 => Self::None,
+                // Invalid request, method not found, invalid params: the caller's fault. So is asking for what
+                // is not there (-32002), not being able to be asked something (-32021), and not having been
+                // to a page first (-32042).
+                -32602..=-32600 | -32_002 | -32_021 | -32_042 => Self::None,
                 _ => Self::Failure,
             },
             FailureKind::Unreachable
@@ -368,7 +370,7 @@ mod tests {
             });
             Verdict::of(&error)
         };
-        for code in [-32600, -32601, -32602] {
+        for code in [-32600, -32601, -32602, -32002, -32021, -32042] {
             assert_eq!(of(FailureKind::Remote, Some(code)), Verdict::None, "{code}");
         }
         for code in [-32603, -32000, 1] {
