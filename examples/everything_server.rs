@@ -4,7 +4,10 @@
 //! ```text
 //! everything_server                                     serves stdin and stdout
 //! everything_server --listen http://127.0.0.1:PORT/mcp  serves HTTP
+//! everything_server --listen unix:PATH                  serves a Unix socket
 //! ```
+//!
+//! `--listen` may be given several times. With port 0 the system chooses one, and a line on stderr says which.
 //!
 //! `--request-state-key-file FILE` gives several instances behind one address the same key, so that
 //! the answer to a question of one of them may go to any: FILE holds 32 or more characters nobody can guess.
@@ -24,6 +27,7 @@ mod samples;
 mod work;
 
 use std::error::Error;
+use std::io::Write as _;
 
 use drawspan::bridge::ChannelMode;
 use drawspan::clock::Now;
@@ -33,6 +37,7 @@ use drawspan::entropy::Entropy;
 use drawspan::hub::{
     HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, Outcome, ServerIdentity,
 };
+use drawspan::ids::WireId;
 use drawspan::io::EventLoop;
 use drawspan::io::system::OsEntropy;
 use drawspan::limits::Limits;
@@ -79,13 +84,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let now = events.now();
     let mut hub = Hub::new(config, Box::new(entropy), now);
-    match options.listen {
-        None => {
-            hub.serve_stdio(now);
-        }
-        Some(address) => {
-            let uri = Uri::parse(&address)?;
-            hub.listen_http(&uri.host, uri.port.unwrap_or(80));
+    let chosen = open_doors(&mut hub, &options.listen, now)?;
+    events.settle(&mut [&mut hub]);
+    for wire in chosen {
+        if let Some(port) = events.local_port(0, wire) {
+            writeln!(
+                std::io::stderr(),
+                "listening on http://127.0.0.1:{port}/mcp"
+            )?;
         }
     }
     let mut work = Work::default();
@@ -99,6 +105,24 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Ok(());
         }
     }
+}
+
+/// Opens what is to be listened on; gives the doors whose port the system chooses.
+fn open_doors(hub: &mut Hub, listen: &[String], now: Now) -> Result<Vec<WireId>, Box<dyn Error>> {
+    let mut chosen = Vec::new();
+    for address in listen {
+        if address == "stdio" {
+            hub.serve_stdio(now);
+        } else if let Some(path) = address.strip_prefix("unix:") {
+            hub.listen_unix(path.into());
+        } else if address == ANY_PORT {
+            chosen.push(hub.listen_http("127.0.0.1", 0));
+        } else {
+            let uri = Uri::parse(address)?;
+            hub.listen_http(&uri.host, uri.port.unwrap_or(80));
+        }
+    }
+    Ok(chosen)
 }
 
 /// Hands requests to the tools and their answers to the hub; whether it is over.
@@ -138,14 +162,17 @@ fn carry_out(action: Action, now: Now, hub: &mut Hub) {
     }
 }
 
+/// A URL to call has no port 0, so no parser takes it.
+const ANY_PORT: &str = "http://127.0.0.1:0/mcp";
+
 /// Fewer could be guessed.
 const KEY_CHARACTERS_MIN: usize = 32;
 
 /// What the command line asks for.
 #[derive(Default)]
 struct Options {
-    /// Where to listen; `None` is stdin and stdout.
-    listen: Option<String>,
+    /// Where to listen; `stdio` is stdin and stdout.
+    listen: Vec<String>,
     /// Where the key for request states is; `None` makes up a new one.
     state_key_file: Option<String>,
 }
@@ -155,15 +182,16 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     while let Some(word) = words.next() {
         let given = words.next();
         match (word.as_str(), given) {
-            ("--listen", Some(address)) => {
-                options.listen = (address != "stdio").then_some(address);
-            }
+            ("--listen", Some(address)) => options.listen.push(address),
             ("--request-state-key-file", Some(file)) => options.state_key_file = Some(file),
             ("--listen" | "--request-state-key-file", None) => {
                 return Err(format!("{word} needs a value"));
             }
             (other, _) => return Err(format!("unknown argument {other}")),
         }
+    }
+    if options.listen.is_empty() {
+        options.listen.push("stdio".to_owned());
     }
     Ok(options)
 }

@@ -123,6 +123,14 @@ fn add_slow_tools(registry: &mut Registry) -> Result<(), RegistryError> {
             "Ends its stream before it has an answer; the client has to come back for it",
         ),
         (
+            "test_hold",
+            "Reports progress once and has no answer: waits to be taken back",
+        ),
+        (
+            "test_held",
+            "Tells how many calls of test_hold wait and how many were taken back",
+        ),
+        (
             "test_trigger_tool_change",
             "Says that the list of tools has changed",
         ),

@@ -4,7 +4,7 @@
 //! `Work` holds what is to be done later. The loop asks it, as any machine, when it wants to be woken; after
 //! each turn the program carries out what [`Work::poll`] gives.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use drawspan::clock::{Deadline, Now, Uptime};
@@ -73,6 +73,10 @@ impl Tell {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     later: BTreeMap<(Uptime, u64), (CallId, Action)>,
+    /// Calls of `test_hold` that wait.
+    held: BTreeSet<CallId>,
+    /// How many of them were taken back.
+    let_go: u64,
     next: u64,
     actions: VecDeque<Action>,
 }
@@ -113,6 +117,16 @@ impl Work {
                 let done = LocalReply::text("Reconnection test completed successfully");
                 self.reply_later(now, AWAY, call, done);
             }
+            "test_hold" => {
+                self.held.insert(call);
+                self.tell(Tell::Progress(call, 1));
+            }
+            "test_held" => {
+                let (waiting, gone) = (self.held.len(), self.let_go);
+                let text = format!("{waiting} wait, {gone} were taken back");
+                let value = format!(r#"{{"waiting":{waiting},"takenBack":{gone}}}"#);
+                self.reply(call, LocalReply::structured(&text, &value));
+            }
             "test_trigger_tool_change" => self.change(call, Tell::ListChanged(List::Tools)),
             "test_trigger_prompt_change" => self.change(call, Tell::ListChanged(List::Prompts)),
             "test_trigger_resource_change" => {
@@ -142,6 +156,7 @@ impl Work {
     /// Nobody waits for this call any more.
     pub(crate) fn cancel(&mut self, call: CallId) {
         self.later.retain(|_, (of, _)| *of != call);
+        self.let_go += u64::from(self.held.remove(&call));
     }
 
     /// The next thing to say.
