@@ -1,0 +1,207 @@
+//! One upstream hop: a server with one of everything, and a real `drawspan serve` in front of it with all its
+//! doors open.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use drawspan::link::ChildSpec;
+use drawspan::protocol::revision::Revision;
+use rustix::process::Signal;
+
+use crate::client::Address;
+use crate::world::{DRAWSPAN, Home, Process};
+
+/// How messages travel on one hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Transport {
+    Stdio,
+    Http,
+    Sse,
+    Unix,
+}
+
+impl Transport {
+    pub(crate) const ALL: [Self; 4] = [Self::Stdio, Self::Http, Self::Sse, Self::Unix];
+
+    /// Whether messages of a revision can travel so: the pair of 2024-11-05 has no place for what a request
+    /// of 2026-07-28 says in headers, and that revision does not know the pair.
+    pub(crate) fn carries(self, revision: Revision) -> bool {
+        match self {
+            Self::Stdio | Self::Http | Self::Unix => true,
+            Self::Sse => !revision.is_stateless(),
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Http => "HTTP",
+            Self::Sse => "SSE",
+            Self::Unix => "unix",
+        }
+    }
+}
+
+/// See the module page.
+pub(crate) struct Place {
+    home: Home,
+    server: Option<Process>,
+    serve: Process,
+    /// How `drawspan serve` is told of the upstream server.
+    target: Vec<String>,
+    url: String,
+    socket: PathBuf,
+}
+
+impl Place {
+    /// Starts both programs. `drawspan` speaks `revision` to the server, and nothing else.
+    pub(crate) fn new(revision: Revision, transport: Transport) -> Self {
+        let name = format!("matrix-{revision}-{}", transport.name());
+        let home = Home::new(&name);
+        let program = everything_server().to_str().unwrap().to_owned();
+        let (server, target) = match transport {
+            Transport::Stdio => (None, vec!["--".to_owned(), program]),
+            Transport::Http => {
+                let (server, url) =
+                    listening(home.program(&program, &["--listen", "http://127.0.0.1:0/mcp"]));
+                let transport = ["--transport", "http"].map(str::to_owned);
+                (Some(server), [&transport[..], &[url]].concat())
+            }
+            Transport::Sse => {
+                let (server, url) =
+                    listening(home.program(&program, &["--listen", "http://127.0.0.1:0/mcp"]));
+                let transport = ["--transport", "sse"].map(str::to_owned);
+                (Some(server), [&transport[..], &[older(&url)]].concat())
+            }
+            Transport::Unix => {
+                let address = format!("unix:{}", home.path("server.sock").display());
+                let mut server =
+                    Process::start(&mut home.program(&program, &["--listen", &address]));
+                // Whoever connects before it listens is told so: wait for the file.
+                drop(server.stdin.take());
+                let path = home.path("server.sock");
+                crate::world::until("the server's socket", || {
+                    path.exists().then_some(()).ok_or_else(String::new)
+                });
+                (Some(server), vec![address])
+            }
+        };
+        let protocol = ["serve", "--protocol", revision.as_str()].map(str::to_owned);
+        let target = [&protocol[..], &target].concat();
+        let socket = home.path("door.sock");
+        let door = format!("unix:{}", socket.display());
+        let mut args = vec!["serve", "--listen", "http://127.0.0.1:0", "--listen", &door];
+        args.extend(target[1..].iter().map(String::as_str));
+        let (serve, url) = listening(home.drawspan(&args));
+        Self {
+            home,
+            server,
+            serve,
+            target,
+            url,
+            socket,
+        }
+    }
+
+    /// Where clients find it.
+    pub(crate) fn address(&self, transport: Transport) -> Address {
+        match transport {
+            Transport::Stdio => Address::Stdio(self.own()),
+            Transport::Http => Address::Http(self.url.clone()),
+            Transport::Sse => Address::Sse(older(&self.url)),
+            Transport::Unix => Address::Unix(self.socket.clone()),
+        }
+    }
+
+    /// A `drawspan serve` of the client's own, on stdin and stdout.
+    fn own(&self) -> ChildSpec {
+        let home = self
+            .home
+            .path("")
+            .to_str()
+            .unwrap()
+            .trim_end_matches('/')
+            .to_owned();
+        let path = std::env::var("PATH").unwrap();
+        let env = [
+            ("HOME", home.clone()),
+            ("TMPDIR", home.clone()),
+            ("PATH", path),
+        ];
+        ChildSpec {
+            program: DRAWSPAN.to_owned(),
+            args: self.target.clone(),
+            env: env.map(|(name, value)| (name.to_owned(), value)).into(),
+            cwd: Some(home.into()),
+        }
+    }
+
+    /// Ends everything; what it said, and nothing of it is left.
+    pub(crate) fn end(mut self) -> Vec<String> {
+        self.serve.signal(Signal::TERM);
+        let finished = self.serve.end();
+        if let Some(server) = self.server.take() {
+            server.signal(Signal::TERM);
+            server.end().expect_code(0);
+        }
+        self.home.expect_processes(0);
+        assert_eq!(self.home.listing(), Vec::<String>::new(), "files were left");
+        let mut said = finished.expect_code(0).stderr;
+        said.retain(|line| !line.starts_with(LISTENING));
+        said
+    }
+}
+
+/// How that begins which says where a program listens.
+const LISTENING: &str = "listening on ";
+
+/// Starts a program that says where it listens; gives the URL.
+fn listening(mut command: Command) -> (Process, String) {
+    let mut process = Process::start(&mut command);
+    let line = process.stderr.expect("where it listens");
+    let url = line
+        .strip_prefix(LISTENING)
+        .unwrap_or_else(|| panic!("{line}"));
+    let url = url.to_owned();
+    (process, url)
+}
+
+/// The older pair of the same listener.
+fn older(url: &str) -> String {
+    format!("{}/sse", url.strip_suffix("/mcp").unwrap())
+}
+
+/// The program. `cargo test` builds it; where only one test file is built, this does.
+pub(crate) fn everything_server() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let here = std::env::current_exe().unwrap();
+        let profile = here.parent().unwrap().parent().unwrap();
+        let program = profile.join("examples/everything_server");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+        let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+        let sources = ["", "/offers", "/questions", "/samples", "/work"].map(|name| {
+            let path = root.join(format!("everything_server{name}.rs"));
+            modified(&path).expect("a source")
+        });
+        let fresh = |built: SystemTime| sources.iter().all(|&source| source < built);
+        if !modified(&program).is_some_and(fresh) {
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            cargo.args([
+                "build",
+                "--quiet",
+                "--offline",
+                "--example",
+                "everything_server",
+            ]);
+            if profile.ends_with("release") {
+                cargo.arg("--release");
+            }
+            cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+            assert!(cargo.status().unwrap().success(), "{cargo:?}");
+        }
+        program
+    })
+}
