@@ -2,7 +2,8 @@
 
 use drawspan::protocol::revision::Revision;
 
-use crate::operations::Operation;
+use crate::hops;
+use crate::operations::{OPERATIONS, Operation};
 
 /// What an operation must come to in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,4 +70,49 @@ pub(crate) fn expected(operation: &Operation, client: Revision, server: Revision
         Some((row, ..)) => Expected::Pending(row),
         None => Expected::Works,
     }
+}
+
+/// The table of README.md, between its two marks.
+fn as_markdown() -> String {
+    let [old, new] = [Revision::V2025_11_25, Revision::V2026_07_28];
+    let columns = [(old, old), (old, new), (new, old), (new, new)];
+    let count = |of: Revision| {
+        let era = Era::of(of);
+        let same = |(revision, _): &&(Revision, _)| Era::of(*revision) == era;
+        hops().iter().filter(same).count()
+    };
+    let row = |name: &str, cells: [String; 4]| format!("| {name} | {} |\n", cells.join(" | "));
+    let word = |revision| match Era::of(revision) {
+        Handshake => "2024-11-05 to 2025-11-25",
+        Stateless => "2026-07-28",
+    };
+    let mut text = row("client", columns.map(|(client, _)| word(client).to_owned()));
+    text.push_str("| --- | --- | --- | --- | --- |\n");
+    text += &row("server", columns.map(|(_, server)| word(server).to_owned()));
+    let combinations = columns.map(|(client, server)| count(client) * count(server));
+    text += &row(
+        "combinations tested",
+        combinations.map(|count| count.to_string()),
+    );
+    for operation in OPERATIONS {
+        let words = columns.map(
+            |(client, server)| match expected(operation, client, server) {
+                Expected::Works => "yes".to_owned(),
+                Expected::Pending(_) => "not yet".to_owned(),
+            },
+        );
+        text += &row(operation.name, words);
+    }
+    text
+}
+
+#[test]
+fn the_table_of_the_readme_is_this_one() {
+    const BEGIN: &str = "<!-- made by tests/matrix.rs -->\n";
+    let readme =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let (_, rest) = readme.split_once(BEGIN).expect("the mark in README.md");
+    let (block, _) = rest.split_once("<!-- end -->").expect("its end");
+    let table = as_markdown();
+    assert_eq!(block, table, "\n{table}");
 }
