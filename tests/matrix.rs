@@ -13,6 +13,8 @@
 
 #[path = "matrix/client.rs"]
 mod client;
+#[path = "matrix/exact.rs"]
+mod exact;
 #[path = "matrix/operations.rs"]
 mod operations;
 #[path = "matrix/places.rs"]

@@ -47,6 +47,8 @@ pub(crate) struct Told {
     /// Whether each report of progress came on the stream of its own request; always so on one stream.
     pub(crate) strays: usize,
     pub(crate) notifications: Vec<(String, Value)>,
+    /// Notifications of no method we know, as they came.
+    pub(crate) raw: Vec<String>,
     pub(crate) changed: Vec<ListKind>,
     /// Methods of the server's questions.
     pub(crate) asked: Vec<String>,
@@ -163,12 +165,14 @@ impl Client {
         serde_json::from_str(&facts.capabilities).unwrap()
     }
 
-    pub(crate) fn server_info(&self) -> Value {
+    /// `serverInfo` as it came.
+    pub(crate) fn raw_server_info(&self) -> String {
         let facts = self.machine.peer.facts().unwrap();
-        facts
-            .server_info
-            .as_deref()
-            .map_or(Value::Null, |raw| serde_json::from_str(raw).unwrap())
+        facts.server_info.as_deref().unwrap_or("null").to_owned()
+    }
+
+    pub(crate) fn server_info(&self) -> Value {
+        serde_json::from_str(&self.raw_server_info()).unwrap()
     }
 
     pub(crate) fn revision_spoken(&self) -> Revision {
@@ -218,6 +222,12 @@ impl Client {
     pub(crate) fn call(&mut self, tool: &str, arguments: &str) -> Result<Value, CallFault> {
         let params = format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#);
         self.ask("tools/call", &params)
+    }
+
+    pub(crate) fn notify(&mut self, method: &str, params: &str) {
+        let now = self.events.now();
+        self.machine.peer.notify(now, method, Some(params));
+        self.machine.drain(now);
     }
 
     pub(crate) fn cancel(&mut self, id: UpstreamRequestId) {
@@ -407,6 +417,11 @@ impl Machine {
             PeerOutput::Progress { id, params } => {
                 told.progress
                     .push((id, serde_json::from_str(&params).unwrap()));
+            }
+            PeerOutput::Notification { method, params, .. }
+                if method.starts_with("notifications/com.example/") =>
+            {
+                told.raw.push(params.unwrap_or_default().into());
             }
             PeerOutput::Notification { method, params, .. } => {
                 let params = params.map_or(Value::Null, |raw| serde_json::from_str(&raw).unwrap());

@@ -158,7 +158,7 @@ impl Place {
 const LISTENING: &str = "listening on ";
 
 /// Starts a program that says where it listens; gives the URL.
-fn listening(mut command: Command) -> (Process, String) {
+pub(crate) fn listening(mut command: Command) -> (Process, String) {
     let mut process = Process::start(&mut command);
     let line = process.stderr.expect("where it listens");
     let url = line
@@ -169,7 +169,7 @@ fn listening(mut command: Command) -> (Process, String) {
 }
 
 /// The older pair of the same listener.
-fn older(url: &str) -> String {
+pub(crate) fn older(url: &str) -> String {
     format!("{}/sse", url.strip_suffix("/mcp").unwrap())
 }
 
