@@ -35,6 +35,8 @@ export async function openclaw(checks, { peers, facts, places, home }) {
       assert.ok(probe, "the probe failed");
       assert.equal(probe.servers[name]?.tools, facts.tools.length, JSON.stringify(probe.servers));
       const names = probe.tools.filter((tool) => tool.startsWith(`${name}__`)).sort();
-      assert.deepEqual(names, facts.tools.map((tool) => `${name}__${tool}`).sort());
+      // Tools of OpenClaw's own, for a server that has resources or prompts.
+      const expected = [...facts.tools, ...(facts.openclawAdds ?? [])];
+      assert.deepEqual(names, expected.map((tool) => `${name}__${tool}`).sort());
     });
 }
