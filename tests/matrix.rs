@@ -22,6 +22,8 @@ mod places;
 #[path = "cli/process.rs"]
 #[allow(dead_code, reason = "written for the tests of the command line")]
 mod process;
+#[path = "matrix/refusals.rs"]
+mod refusals;
 #[path = "matrix/table.rs"]
 mod table;
 #[path = "cli/world.rs"]
