@@ -20,6 +20,9 @@ pub struct Options {
     /// Hand an `input_required` result through instead of asking its questions. For callers that speak
     /// that era themselves.
     pub raw_questions: bool,
+    /// The call may be under way beside others of the same runtime, whatever the server's record says: whoever
+    /// made it has decided that. Other requests always may.
+    pub overlaps: bool,
     /// Headers for this request alone, name and value: the trace context of the client that is served. Over
     /// other transports than HTTP they are left out.
     pub headers: Vec<(Box<str>, Box<str>)>,

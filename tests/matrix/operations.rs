@@ -313,6 +313,8 @@ fn cancel(client: &mut Client) -> Outcome {
     client.until("the call to arrive", |told| {
         told.progress.iter().any(|(of, _)| *of == id)
     });
+    // Nobody waits for it but who has made it.
+    expect!(held(client)? == (1, before), "{before}");
     client.cancel(id);
     within(client, "the server to hear of it", |client| {
         let (waiting, gone) = held(client)?;

@@ -103,6 +103,8 @@ impl Hub {
         let options = Options {
             validate,
             wants_progress: gated.wants_progress(),
+            // The client, not the record, says what it does at once: a call that hangs costs that call.
+            overlaps: true,
             headers: self.http.trace_of(entry.peer, entry.key),
             ..side.options_of(gated.id(), server.as_ref(), &declared)
         };

@@ -22,13 +22,14 @@ impl Upstream {
         self.pumping = false;
     }
 
-    /// Calls of a server that takes one at a time wait for each other; nothing else does.
+    /// Calls of a server that takes one at a time wait for each other; nothing else does, and no call whose
+    /// maker wants it to overlap.
     fn next_sendable(&self) -> Option<usize> {
-        let is_call = |job: &Job| matches!(job.work, Work::Call { .. });
-        let one_at_a_time = !self.config.parallel && self.open.values().any(is_call);
+        let waits = |job: &Job| matches!(job.work, Work::Call { .. }) && !job.options.overlaps;
+        let one_at_a_time = !self.config.parallel && self.open.values().any(waits);
         self.waiting
             .iter()
-            .position(|job| !(one_at_a_time && is_call(job)))
+            .position(|job| !(one_at_a_time && waits(job)))
     }
 
     fn start(&mut self, turn: &mut Turn<'_>, job: Job) {
