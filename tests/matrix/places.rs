@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use drawspan::link::ChildSpec;
@@ -58,7 +59,9 @@ pub(crate) struct Place {
 impl Place {
     /// Starts both programs. `drawspan` speaks `revision` to the server, and nothing else.
     pub(crate) fn new(revision: Revision, transport: Transport) -> Self {
-        let name = format!("matrix-{revision}-{}", transport.name());
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("matrix-{number}-{revision}-{}", transport.name());
         let home = Home::new(&name);
         let program = everything_server().to_str().unwrap().to_owned();
         let (server, target) = match transport {
