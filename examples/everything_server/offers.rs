@@ -132,7 +132,7 @@ fn add_slow_tools(registry: &mut Registry) -> Result<(), RegistryError> {
         ),
         (
             "test_trigger_tool_change",
-            "Says that the list of tools has changed",
+            "Has one tool come or go, and says so",
         ),
         (
             "test_trigger_prompt_change",

@@ -11,12 +11,14 @@ use drawspan::clock::{Deadline, Now, Uptime};
 use drawspan::codec::outbuf::OutBuf;
 use drawspan::ids::{CallId, WireId};
 use drawspan::link::{Driven, IoEvent, IoRequest};
-use drawspan::local::{InputRequest, Local, LocalKind, LocalReply, LocalRequest, TaskStart};
+use drawspan::local::{
+    InputRequest, Local, LocalKind, LocalReply, LocalRequest, Registry, TaskStart, Tool,
+};
 use drawspan::protocol::error::{ErrorCode, RpcError};
 use drawspan::protocol::message::{LogLevel, member};
 use drawspan::protocol::server::List;
 
-use crate::samples::FORM_NAME;
+use crate::samples::{FORM_NAME, NOTHING};
 
 /// Between two log messages or reports of progress.
 const STEP: Duration = Duration::from_millis(50);
@@ -63,9 +65,24 @@ impl Tell {
                 local.log(call, LogLevel::Info, "everything", &format!("\"{text}\""));
             }
             Self::CloseStream(call) => local.close_stream(call),
-            Self::ListChanged(list) => local.list_changed(list),
+            Self::ListChanged(list) => {
+                if list == List::Tools {
+                    come_or_go(local.registry_mut());
+                }
+                local.list_changed(list);
+            }
             Self::ResourceUpdated(uri) => local.resource_updated(uri),
         }
+    }
+}
+
+/// The one tool that is there every other time.
+fn come_or_go(registry: &mut Registry) {
+    const NAME: &str = "test_comes_and_goes";
+    if !registry.remove_tool(NAME) {
+        let tool = Tool::new(NAME, "Is there every other time", NOTHING);
+        // It was not there, so its name is free.
+        let _ = registry.add_tool(tool.answered_by(|_| LocalReply::text("I am here.")));
     }
 }
 
