@@ -197,6 +197,7 @@ impl Client {
             wants_progress: progress,
             headers: Vec::new(),
             raw_questions: false,
+            capabilities: None,
         };
         self.machine.peer.request(now, id, spec);
         self.machine.drain(now);
@@ -433,6 +434,7 @@ impl Machine {
                 self.peer.answer(now, id, reply(&method));
             }
             PeerOutput::QuestionGone(_) => {}
+            PeerOutput::Undeclared { .. } => told.noise.push(format!("{output:?}")),
             PeerOutput::Noise { why, sample } => {
                 let sample = String::from_utf8_lossy(&sample).into_owned();
                 told.noise.push(format!("{why}: {sample}"));
