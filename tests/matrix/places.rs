@@ -12,7 +12,7 @@ use drawspan::protocol::revision::Revision;
 use rustix::process::Signal;
 
 use crate::client::Address;
-use crate::world::{DRAWSPAN, Home, Process};
+use crate::world::{DRAWSPAN, Home, Process, until};
 
 /// How messages travel on one hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +65,15 @@ impl Place {
         let home = Home::new(&name);
         let program = everything_server().to_str().unwrap().to_owned();
         let (server, target) = match transport {
-            Transport::Stdio => (None, vec!["--".to_owned(), program]),
+            Transport::Stdio => {
+                // Under a name of its own, which its guardian has among its arguments.
+                let own = home.path("server");
+                std::os::unix::fs::symlink(&program, &own).unwrap();
+                (
+                    None,
+                    vec!["--".to_owned(), own.to_str().unwrap().to_owned()],
+                )
+            }
             Transport::Http => {
                 let (server, url) =
                     listening(home.program(&program, &["--listen", "http://127.0.0.1:0/mcp"]));
@@ -85,7 +93,7 @@ impl Place {
                 // Whoever connects before it listens is told so: wait for the file.
                 drop(server.stdin.take());
                 let path = home.path("server.sock");
-                crate::world::until("the server's socket", || {
+                until("the server's socket", || {
                     path.exists().then_some(()).ok_or_else(String::new)
                 });
                 (Some(server), vec![address])
@@ -150,11 +158,29 @@ impl Place {
             server.end().expect_code(0);
         }
         self.home.expect_processes(0);
-        assert_eq!(self.home.listing(), Vec::<String>::new(), "files were left");
+        let home = self.home.path("").to_str().unwrap().to_owned();
+        until("the guardians to end", || match mentioning(&home) {
+            found if found.is_empty() => Ok(()),
+            found => Err(format!("{found:?}")),
+        });
+        let mut left = self.home.listing();
+        left.retain(|name| name != "server");
+        assert_eq!(left, Vec::<String>::new(), "files were left");
         let mut said = finished.expect_code(0).stderr;
         said.retain(|line| !line.starts_with(LISTENING));
         said
     }
+}
+
+/// Command lines that hold this. Linux: proc(5).
+fn mentioning(word: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.map(|entry| {
+        // Gone meanwhile: not there.
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ")
+    });
+    lines.filter(|line| line.contains(word)).collect()
 }
 
 /// How that begins which says where a program listens.
