@@ -8,35 +8,65 @@ const HIGH: u64 = ONES << 7;
 
 /// Offset of the first byte from `at` on that is not plain string content: a quote, a backslash, a
 /// control character, or the end of the text.
+#[inline]
 pub(super) fn plain_end(bytes: &[u8], at: usize) -> usize {
-    let mut rest = &bytes[at..];
-    while let Some((pair, after)) = rest.split_first_chunk::<16>() {
+    let mut from = at;
+    while let Some(pair) = bytes.get(from..).and_then(<[u8]>::first_chunk::<16>) {
         let pair = u128::from_le_bytes(*pair);
-        let (first, second) = (marks(pair as u64), marks((pair >> 64) as u64));
-        if first != 0 {
-            return bytes.len() - rest.len() + place(first);
+        let (first, second) = (pair as u64, (pair >> 64) as u64);
+        // Most pairs end here: letters outside ASCII are suspected, and little else.
+        if (suspects(first) | suspects(second)) & HIGH != 0 {
+            let (first, second) = (marks(first), marks(second));
+            if first != 0 {
+                return from + place(first);
+            }
+            if second != 0 {
+                return from + 8 + place(second);
+            }
         }
-        if second != 0 {
-            return bytes.len() - rest.len() + 8 + place(second);
-        }
-        rest = after;
+        from += 16;
     }
-    let found = rest.iter().position(|&byte| special(byte));
-    bytes.len() - rest.len() + found.unwrap_or(rest.len())
+    last_plain_end(bytes, from)
+}
+
+/// The same where less than a pair is left.
+fn last_plain_end(bytes: &[u8], mut from: usize) -> usize {
+    if let Some(word) = bytes.get(from..).and_then(<[u8]>::first_chunk) {
+        let marks = marks(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return from + place(marks);
+        }
+        from += 8;
+    }
+    let left = bytes.len().saturating_sub(from);
+    match bytes.last_chunk() {
+        _ if left == 0 => from,
+        // What was looked at is shifted out. The zeros that come in are a control character at the end.
+        Some(word) => from + place(marks(u64::from_le_bytes(*word) >> (8 * (8 - left)))),
+        None => {
+            let rest = bytes.iter().skip(from);
+            from + rest.take_while(|&&byte| !special(byte)).count()
+        }
+    }
 }
 
 const fn special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
 }
 
-/// The high bit of each special byte of eight, and perhaps of some behind the first. The usual trick for
-/// "which byte is below n": a borrow may mark bytes after the first true one, never before it. With bit 1
-/// turned over the quote is the one above the control characters, so that one comparison finds both.
-const fn marks(word: u64) -> u64 {
+/// The high bit of each special byte of eight, of some from 0x80 up, and perhaps of some behind the first.
+/// The usual trick for "which byte is below n": a borrow may mark bytes after the first true one, never
+/// before it. With bit 1 turned over the quote is the one above the control characters, so that one
+/// comparison finds both.
+const fn suspects(word: u64) -> u64 {
     let low = word ^ (ONES * 0x02);
     let backslash = word ^ (ONES * b'\\' as u64);
-    let below = low.wrapping_sub(ONES * 0x21) & !low;
-    (below | (backslash.wrapping_sub(ONES) & !backslash)) & HIGH
+    low.wrapping_sub(ONES * 0x21) | backslash.wrapping_sub(ONES)
+}
+
+/// The high bit of each special byte of eight, and perhaps of some behind the first.
+const fn marks(word: u64) -> u64 {
+    suspects(word) & !word & HIGH
 }
 
 /// Index of the first marked byte.

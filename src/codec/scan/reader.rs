@@ -301,19 +301,31 @@ impl<'a> Reader<'a> {
         }
         let start = self.at + 1;
         let mut escaped = false;
-        self.at = start;
+        let mut at = start;
         loop {
-            self.at = plain_end(self.bytes, self.at);
-            match self.peek() {
+            at = plain_end(self.bytes, at);
+            match self.bytes.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => {
                     escaped = true;
-                    self.escape()?;
+                    if let Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') =
+                        self.bytes.get(at + 1)
+                    {
+                        at += 2;
+                    } else {
+                        self.at = at;
+                        self.code_escape()?;
+                        at = self.at;
+                    }
                 }
-                Some(_) => return Err(self.fault(What::EscapedControl)),
-                None => return Err(self.fault(What::Quote)),
+                found => {
+                    self.at = at;
+                    let what = found.map_or(What::Quote, |_| What::EscapedControl);
+                    return Err(self.fault(what));
+                }
             }
         }
+        self.at = at;
         self.string = Span {
             start,
             end: self.at,
@@ -351,22 +363,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Moves over an escape, whose backslash is the next byte.
-    fn escape(&mut self) -> Result<(), Fault> {
+    /// Moves over an escape by number, whose backslash is the next byte.
+    fn code_escape(&mut self) -> Result<(), Fault> {
         self.at += 1;
-        match self.peek() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                self.at += 1;
+        if self.peek() != Some(b'u') {
+            return Err(self.fault(What::Escape));
+        }
+        match self.bytes.get(self.at + 1..self.at + 5) {
+            Some(hex) if hex.iter().all(u8::is_ascii_hexdigit) => {
+                self.at += 5;
                 Ok(())
             }
-            Some(b'u') => match self.bytes.get(self.at + 1..self.at + 5) {
-                Some(hex) if hex.iter().all(u8::is_ascii_hexdigit) => {
-                    self.at += 5;
-                    Ok(())
-                }
-                _ => Err(self.fault(What::HexDigit)),
-            },
-            _ => Err(self.fault(What::Escape)),
+            _ => Err(self.fault(What::HexDigit)),
         }
     }
 
