@@ -1,5 +1,9 @@
 //! Newtypes for everything that is counted. Two numbers that mean different things never mix.
 
+mod map;
+
+pub use self::map::{IdMap, Key};
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -11,6 +15,12 @@ macro_rules! id {
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0 + 1)
+            }
+        }
+
+        impl Key for $name {
+            fn number(self) -> u64 {
+                self.0.into()
             }
         }
 

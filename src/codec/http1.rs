@@ -26,7 +26,7 @@ use std::mem::MaybeUninit;
 use buffer::{HeadBuffer, Start};
 pub use error::HeadError;
 use head::{Field, Kept, Key, Span};
-pub use head::{HttpHead, Unfit};
+pub use head::{HeadSerial, HttpHead, Unfit};
 pub use write::{HeadWriter, WriteError, append_field};
 
 use crate::codec::uri;
@@ -137,13 +137,20 @@ pub struct ResponseHead {
 
 /// Reads request heads.
 #[derive(Debug)]
-pub struct RequestReader(HeadBuffer);
+pub struct RequestReader {
+    buffer: HeadBuffer,
+    /// The number of the last head that repeated no other.
+    serial: u64,
+}
 
 impl RequestReader {
     /// An empty reader.
     #[must_use]
     pub const fn new(limits: HeadLimits) -> Self {
-        Self(HeadBuffer::new(limits, Start::Token))
+        Self {
+            buffer: HeadBuffer::new(limits, Start::Token),
+            serial: 0,
+        }
     }
 
     /// Takes the next bytes. Empty lines before the request line are skipped (RFC 9112 §2.2).
@@ -152,16 +159,18 @@ impl RequestReader {
     /// The request is to be answered with [`HeadError::status`] and the connection closed; the
     /// reader is of no further use.
     pub fn read(&mut self, input: &[u8]) -> Result<Progress<RequestHead>, HeadError> {
-        let Some(used) = self.0.take(input)? else {
+        let Some(used) = self.buffer.take(input)? else {
             return Ok(Progress::NeedMore);
         };
-        let head = parse_request(self.0.head(), self.0.lines)?;
-        self.0.reset();
+        let head = parse_request(self.buffer.head(), self.buffer.lines)?;
+        self.buffer.reset();
         Ok(Progress::Done { head, used })
     }
 
     /// As [`read`](Self::read), into a head that was used before: says how many bytes of the input
-    /// belong to the head once it is whole. Allocates nothing when both have room.
+    /// belong to the head once it is whole. Allocates nothing when both have room. A client that sends the
+    /// same head again, as most do in their sessions, is recognised by comparison
+    /// ([`HttpHead::serial`]).
     ///
     /// # Errors
     /// As of [`read`](Self::read).
@@ -170,27 +179,36 @@ impl RequestReader {
         input: &[u8],
         head: &mut HttpHead,
     ) -> Result<Option<usize>, HeadError> {
-        let Some(used) = self.0.take(input)? else {
+        if self.buffer.is_empty() {
+            if let Some(used) = head.repeat(input) {
+                return Ok(Some(used));
+            }
+        }
+        let Some(used) = self.buffer.take(input)? else {
             return Ok(None);
         };
-        let lines = self.0.lines;
+        let lines = self.buffer.lines;
+        head.serial = HeadSerial::default();
         let mut bytes = std::mem::take(&mut head.kept).into_bytes();
-        let start = self.0.swap(&mut bytes);
+        let start = self.buffer.swap(&mut bytes);
         let noted = note_request(head, &bytes, start, lines);
         head.kept = Kept::of(bytes);
         noted?;
+        head.find_length();
+        self.serial += 1;
+        head.serial = HeadSerial(self.serial);
         Ok(Some(used))
     }
 
     /// Whether a byte of a head is here; empty lines before it do not count.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        self.0.has_begun()
+        self.buffer.has_begun()
     }
 
     /// Gives up memory while nothing is being read.
     pub fn trim(&mut self) {
-        self.0.trim();
+        self.buffer.trim();
     }
 }
 
@@ -255,11 +273,11 @@ fn note_request(
     lines: usize,
 ) -> Result<(), HeadError> {
     let HttpHead {
-        kept: _,
         method,
         target,
         minor,
         fields,
+        ..
     } = head;
     (*method, *target) = (Span::default(), Span::default());
     fields.clear();
@@ -428,6 +446,106 @@ mod tests {
             std::iter::once(line).chain(fields).collect()
         };
         outcome(read, show, bytes, cuts)
+    }
+
+    const ROOMY: HeadLimits = HeadLimits {
+        bytes_max: 1_000,
+        fields_max: 10,
+    };
+
+    /// Reads one head after the other into the same buffer; what each says, and its serial.
+    fn read_in_turn(inputs: &[&str]) -> Vec<(u64, Vec<(String, String)>)> {
+        let mut reader = RequestReader::new(ROOMY);
+        let mut head = HttpHead::default();
+        let mut read = |input: &&str| {
+            let done = reader.read_into(input.as_bytes(), &mut head);
+            let end = input.find("\r\n\r\n").expect("a whole head") + 4;
+            assert_eq!(done, Ok(Some(end)), "{input}");
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let fields = head.iter().map(|(name, value)| (text(name), text(value)));
+            let line = (head.method().to_owned(), head.target().to_owned());
+            let HeadSerial(serial) = head.serial();
+            (serial, std::iter::once(line).chain(fields).collect())
+        };
+        inputs.iter().map(|input| read(input)).collect()
+    }
+
+    #[test]
+    fn a_head_that_is_repeated_keeps_its_serial_and_tells_its_own_length() {
+        let head = |length: &str| {
+            format!("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\nA: é\r\n\r\nbody")
+        };
+        let heads = ["17", "17", "42", "999", "17"].map(head);
+        let inputs: Vec<&str> = heads.iter().map(String::as_str).collect();
+        let all = read_in_turn(&inputs);
+        let serials: Vec<u64> = all.iter().map(|(serial, _)| *serial).collect();
+        assert_eq!(
+            serials,
+            [1, 1, 1, 2, 3],
+            "a longer number moves what is behind it"
+        );
+        for ((_, told), head) in all.iter().zip(&heads) {
+            let alone = read_in_turn(&[head]);
+            assert_eq!(*told, alone[0].1);
+        }
+    }
+
+    #[test]
+    fn a_head_that_differs_in_any_byte_is_read_anew() {
+        let head = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 17\r\nA: b\r\n\r\n";
+        let digits = head.find("17").expect("there");
+        for at in (0..head.len()).filter(|at| !(digits..digits + 2).contains(at)) {
+            let mut other = head.as_bytes().to_vec();
+            other[at] ^= 0x01;
+            let read = |first: Option<&[u8]>| {
+                let mut reader = RequestReader::new(ROOMY);
+                let mut kept = HttpHead::default();
+                if let Some(first) = first {
+                    assert_eq!(reader.read_into(first, &mut kept), Ok(Some(first.len())));
+                }
+                let before = kept.serial();
+                let done = reader.read_into(&other, &mut kept);
+                let whole = matches!(done, Ok(Some(_)));
+                assert!(first.is_none() || !whole || kept.serial() != before);
+                let fields = format!("{:?}", kept.iter().collect::<Vec<_>>());
+                (done, whole.then_some(fields))
+            };
+            assert_eq!(
+                read(Some(head.as_bytes())),
+                read(None),
+                "{:?}",
+                String::from_utf8_lossy(&other)
+            );
+        }
+        for length in ["1a", "+1", " 1", "1,", "\u{0}1"] {
+            let other = head.replace("17", length);
+            let mut reader = RequestReader::new(ROOMY);
+            let mut kept = HttpHead::default();
+            assert_eq!(
+                reader.read_into(head.as_bytes(), &mut kept),
+                Ok(Some(head.len()))
+            );
+            let before = kept.serial();
+            let done = reader.read_into(other.as_bytes(), &mut kept);
+            assert!(done.is_err() || kept.serial() != before, "{length:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_comes_in_parts_is_no_repetition_until_it_is_whole() {
+        let head = "POST /x HTTP/1.1\r\nHost: h\r\n\r\n";
+        let mut reader = RequestReader::new(ROOMY);
+        let mut kept = HttpHead::default();
+        for cut in 1..head.len() {
+            let (first, rest) = head.as_bytes().split_at(cut);
+            assert_eq!(reader.read_into(first, &mut kept), Ok(None));
+            assert_eq!(reader.read_into(rest, &mut kept), Ok(Some(rest.len())));
+            assert_eq!(kept.target(), "/x");
+            assert_eq!(
+                reader.read_into(head.as_bytes(), &mut kept),
+                Ok(Some(head.len()))
+            );
+        }
     }
 
     fn read_response(bytes: &[u8], cuts: &[usize], limits: HeadLimits) -> Vec<String> {

@@ -113,8 +113,12 @@ fn declared<'a>(
     }
 }
 
-/// RFC 9110 §8.6: digits, nothing else. A list of equal numbers is refused, too.
-fn read_length(value: &[u8]) -> Result<u64, FramingError> {
+/// The number that a Content-Length is. RFC 9110 §8.6: digits, nothing else. A list of equal numbers is
+/// refused, too.
+///
+/// # Errors
+/// [`FramingError::Length`] and [`FramingError::LengthOverflow`].
+pub fn read_length(value: &[u8]) -> Result<u64, FramingError> {
     if value.is_empty() {
         return Err(FramingError::Length);
     }

@@ -56,7 +56,7 @@ use crate::entropy::{Entropy, Seeded};
 use crate::gate::{Gate, Policy, Verdict};
 use crate::gateway::identity::StoredToken;
 use crate::gateway::session::{GatewaySession, Refusal, SessionConfig};
-use crate::ids::{CallId, PeerId, WireId};
+use crate::ids::{CallId, IdMap, PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::command::CommandRun;
 use crate::link::stdio_host::StdioHost;
@@ -261,7 +261,7 @@ pub struct Hub {
     entropy: Box<dyn Entropy>,
     next_wire: WireId,
     next_peer: PeerId,
-    wires: BTreeMap<WireId, Owner>,
+    wires: IdMap<WireId, Owner>,
     /// Clients on line wires.
     lines: BTreeMap<PeerId, LineClient>,
     /// Clients over HTTP.
@@ -354,7 +354,7 @@ impl Hub {
             entropy,
             next_wire: WireId::default(),
             next_peer: PeerId::default(),
-            wires: BTreeMap::new(),
+            wires: IdMap::new(),
             lines: BTreeMap::new(),
             sockets: SocketDoor::default(),
             dirty: Vec::new(),

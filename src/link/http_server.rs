@@ -77,8 +77,8 @@ use time::{Bounds, Clocks};
 use self::date::DateText;
 use crate::clock::{Deadline, Now};
 use crate::codec::http_body::BodyDecoder;
-pub use crate::codec::http1::HttpHead;
 use crate::codec::http1::{HeadLimits, RequestReader};
+pub use crate::codec::http1::{HeadSerial, HttpHead};
 use crate::codec::outbuf::OutBuf;
 use crate::ids::WireId;
 use crate::limits::Limits;
@@ -152,6 +152,8 @@ pub struct HttpConnection {
     reader: RequestReader,
     /// The head to read into.
     head: HttpHead,
+    /// What a head asked of the connection; those that repeat it ask the same.
+    terms: Option<(HeadSerial, Terms)>,
     /// Content of the body in progress.
     body: Vec<u8>,
     /// An empty buffer that was a body before.
@@ -185,6 +187,7 @@ impl HttpConnection {
             now,
             reader: RequestReader::new(HeadLimits::from(limits)),
             head: HttpHead::default(),
+            terms: None,
             body: Vec::new(),
             spare: Vec::new(),
             stash: Vec::new(),

@@ -57,6 +57,11 @@ impl HeadBuffer {
         self.bytes[self.head_start..].iter().any(|b| *b != b'\r')
     }
 
+    /// Whether nothing was taken since the last head.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Ready for the next head. Capacity is kept.
     pub(super) fn reset(&mut self) {
         self.bytes.clear();

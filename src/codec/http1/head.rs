@@ -26,6 +26,10 @@ impl Span {
     }
 }
 
+fn is_number(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)
+}
+
 /// A field that was sent in a way that leaves its meaning open: more than once, or not as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfit;
@@ -91,6 +95,14 @@ impl Kept {
         }
     }
 
+    /// Puts as many other digits in the place of those in `range`.
+    fn replace(&mut self, range: Range<usize>, digits: &str) {
+        match self {
+            Self::Text(text) => text.replace_range(range, digits),
+            Self::Bytes(bytes) => bytes[range].copy_from_slice(digits.as_bytes()),
+        }
+    }
+
     fn capacity(&self) -> usize {
         match self {
             Self::Text(text) => text.capacity(),
@@ -99,8 +111,15 @@ impl Kept {
     }
 }
 
+/// Names what a head says, its Content-Length aside: heads that one reader gave the same number are equal
+/// byte for byte, but for the digits of that field. So whoever judged one of them by anything else has
+/// judged them all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadSerial(pub(super) u64);
+
 /// The head of a request in one buffer. Given back to its reader, it takes the next head without an
-/// allocation. An empty one (`default`) is the beginning.
+/// allocation, and without a look at each byte when that repeats it. An empty one (`default`) is the
+/// beginning.
 #[derive(Clone, Debug, Default)]
 pub struct HttpHead {
     pub(super) kept: Kept,
@@ -108,9 +127,58 @@ pub struct HttpHead {
     pub(super) target: Span,
     pub(super) minor: u8,
     pub(super) fields: Vec<Field>,
+    /// The digits of the only Content-Length; empty when there is none, or it is something else.
+    pub(super) length: Span,
+    /// 0 while it holds no whole head.
+    pub(super) serial: HeadSerial,
 }
 
 impl HttpHead {
+    /// See [`HeadSerial`].
+    #[must_use]
+    pub const fn serial(&self) -> HeadSerial {
+        self.serial
+    }
+
+    /// The digits of its Content-Length; empty when there is no such field.
+    #[must_use]
+    pub fn length_digits(&self) -> &[u8] {
+        &self.kept.bytes()[self.length.range()]
+    }
+
+    /// Becomes the head at the beginning of `input`, when that repeats this one: says how long it is. A
+    /// length of more or fewer digits is no repetition, for everything behind it has moved.
+    pub(super) fn repeat(&mut self, input: &[u8]) -> Option<usize> {
+        let known = self.kept.bytes();
+        let again = input.get(..known.len())?;
+        let length = self.length.range();
+        let same = self.serial != HeadSerial::default()
+            && again[..length.start] == known[..length.start]
+            && again[length.end..] == known[length.end..];
+        if !same {
+            return None;
+        }
+        let used = again.len();
+        let digits = &again[length.clone()];
+        if known[length.clone()] != *digits {
+            let digits = std::str::from_utf8(digits)
+                .ok()
+                .filter(|text| is_number(text.as_bytes()))?;
+            self.kept.replace(length, digits);
+        }
+        Some(used)
+    }
+
+    /// Notes where the digits of its length are.
+    pub(super) fn find_length(&mut self) {
+        let only = {
+            let mut lengths = self.spans("content-length");
+            lengths.next().filter(|_| lengths.next().is_none())
+        };
+        let number = |span: &Span| is_number(&self.kept.bytes()[span.range()]);
+        self.length = only.filter(number).unwrap_or_default();
+    }
+
     /// Method, as sent. Methods are told apart by case (RFC 9110 §9.1).
     #[must_use]
     pub fn method(&self) -> &str {

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use super::awaited::Awaited;
 use super::due::DueQueue;
 use super::refusals;
-use super::sessions::{Carrier, EventId, McpSessionId, Parting, Sessions, StreamId};
+use super::sessions::{Carrier, EventId, McpSessionId, Parting, SessionPlace, Sessions, StreamId};
 use super::sink::HttpSink;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
 use crate::codec::shared_text::TextPool;
-use crate::ids::{PeerId, WireId};
+use crate::ids::{IdMap, PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::http_rules::{
-    Accepts, AccessRules, HttpRefusal, Principal, check_access, check_post,
+    Accepts, AccessRules, HttpRefusal, Principal, VersionHeader, check_access, check_post,
 };
-use crate::link::http_server::{ExchangeId, HttpConnection, HttpEvent, HttpHead};
+use crate::link::http_server::{ExchangeId, HeadSerial, HttpConnection, HttpEvent, HttpHead};
 use crate::link::{IoEvent, IoRequest, OpenSpec};
 use crate::protocol::MessageSink;
 use crate::protocol::server::{RequestKey, ServerConfig, ServerPeer};
@@ -136,6 +136,27 @@ pub(super) struct Connection {
     surplus: bool,
     /// Answered streams whose last bytes have not all left yet.
     settling: Vec<(PeerId, StreamId, Carrier)>,
+    /// What its last good head of a message said.
+    known: Option<KnownHead>,
+}
+
+/// What was found out about the head of a message to `/mcp`. It holds for every head with this serial, for
+/// the checks look at nothing else but the head, and not at its length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KnownHead {
+    serial: HeadSerial,
+    principal: Principal,
+    accepts: Accepts,
+    version: Option<VersionHeader<'static>>,
+    /// The session that it names. Whether that still lives is another question.
+    pub(super) session: Option<SessionPlace>,
+}
+
+impl KnownHead {
+    /// What the version header says.
+    pub(super) fn version(self, head: &HttpHead) -> VersionHeader<'_> {
+        self.version.unwrap_or_else(|| VersionHeader::of(head))
+    }
 }
 
 /// See the module page.
@@ -145,12 +166,12 @@ pub(in crate::hub) struct HttpFront {
     pub(super) server: Arc<ServerConfig>,
     rules: AccessRules,
     listeners: BTreeSet<WireId>,
-    pub(super) connections: BTreeMap<WireId, Connection>,
+    pub(super) connections: IdMap<WireId, Connection>,
     connections_peak: usize,
     pub(super) exchanges: BTreeMap<ExchangeRef, Exchange>,
     /// Where the answer of each open request goes.
     pub(super) routes: BTreeMap<(PeerId, RequestKey), ExchangeRef>,
-    pub(super) peers: BTreeMap<PeerId, HttpPeer>,
+    pub(super) peers: IdMap<PeerId, HttpPeer>,
     pub(super) stateless: BTreeMap<Principal, PeerId>,
     pub(super) sessions: Sessions,
     /// Wires whose connections may want something from the loop.
@@ -195,11 +216,11 @@ impl HttpFront {
             server,
             rules: config.rules,
             listeners: BTreeSet::new(),
-            connections: BTreeMap::new(),
+            connections: IdMap::new(),
             connections_peak: 0,
             exchanges: BTreeMap::new(),
             routes: BTreeMap::new(),
-            peers: BTreeMap::new(),
+            peers: IdMap::new(),
             stateless: BTreeMap::new(),
             dirty: Vec::new(),
             work: VecDeque::new(),
@@ -234,7 +255,7 @@ impl HttpFront {
                 .into_iter()
                 .map(IoRequest::Close),
         );
-        for (wire, connection) in &mut self.connections {
+        for (wire, connection) in self.connections.iter_mut() {
             connection.http.close_after();
             self.dirty.push(*wire);
         }
@@ -275,6 +296,7 @@ impl HttpFront {
                 armed: None,
                 surplus,
                 settling: Vec::new(),
+                known: None,
             },
         );
         self.connections_peak = self.connections_peak.max(self.connections.len());
@@ -407,7 +429,10 @@ impl HttpFront {
     }
 
     pub(super) fn touch(&mut self, wire: WireId) {
-        self.dirty.push(wire);
+        // What happens in one turn happens to one connection, as a rule.
+        if self.dirty.last() != Some(&wire) {
+            self.dirty.push(wire);
+        }
     }
 
     /// Speaks to a peer; `reply` is the exchange whose message it is answering.
@@ -470,7 +495,7 @@ impl HttpFront {
             .peers
             .iter()
             .filter(|(_, http)| http.kind != PeerKind::Stateless);
-        sessions.map(|(id, _)| *id).collect()
+        in_order(sessions.map(|(id, _)| *id))
     }
 
     /// Whether a client has a stream for what concerns none of its requests; one on a line always has.
@@ -484,7 +509,7 @@ impl HttpFront {
 
     /// All peers.
     pub(in crate::hub) fn peer_ids(&self) -> Vec<PeerId> {
-        self.peers.keys().copied().collect()
+        in_order(self.peers.keys().copied())
     }
 
     /// Streams begin late: only a request that is still unanswered after a while gets one by itself.
@@ -634,11 +659,8 @@ impl HttpFront {
     }
 
     fn handle_head(&mut self, now: Now, exchange: ExchangeRef, head: HttpHead) {
-        if self
-            .connections
-            .get(&exchange.wire)
-            .is_some_and(|connection| connection.surplus)
-        {
+        let connection = self.connections.get(&exchange.wire);
+        if connection.is_some_and(|connection| connection.surplus) {
             let limit = self.limits.connections_max;
             let text =
                 format!("busy: {limit} connections are open, limit {limit} (connections_max)");
@@ -648,6 +670,11 @@ impl HttpFront {
                 connection.http.close_after();
             }
             return;
+        }
+        if let Some(known) = self.known(exchange.wire, &head) {
+            let mut open = Exchange::new(Purpose::Post, known.principal, known.accepts);
+            open.head = Some(head);
+            return self.expect_body(now, exchange, open);
         }
         let principal = match check_access(&head, &self.rules) {
             Ok(principal) => principal,
@@ -680,6 +707,28 @@ impl HttpFront {
         }
     }
 
+    /// What the connection knows of this head.
+    pub(super) fn known(&self, wire: WireId, head: &HttpHead) -> Option<KnownHead> {
+        let known = self.connections.get(&wire)?.known?;
+        (known.serial == head.serial()).then_some(known)
+    }
+
+    /// The head that is known so names this session.
+    pub(super) fn remember_session(
+        &mut self,
+        wire: WireId,
+        known: Option<KnownHead>,
+        session: Option<SessionPlace>,
+    ) {
+        let of_wire = self.connections.get_mut(&wire);
+        let of_wire = of_wire.and_then(|connection| connection.known.as_mut());
+        if let (Some(of_wire), Some(known)) = (of_wire, known) {
+            if of_wire.serial == known.serial {
+                of_wire.session = session;
+            }
+        }
+    }
+
     fn expect_post(
         &mut self,
         now: Now,
@@ -688,6 +737,15 @@ impl HttpFront {
         principal: Principal,
     ) -> Result<(), HttpRefusal> {
         let accepts = check_post(&head)?;
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.known = Some(KnownHead {
+                serial: head.serial(),
+                principal,
+                accepts,
+                version: VersionHeader::of(&head).without_text(),
+                session: None,
+            });
+        }
         let mut open = Exchange::new(Purpose::Post, principal, accepts);
         open.head = Some(head);
         self.expect_body(now, exchange, open);
@@ -747,6 +805,13 @@ impl HttpFront {
             connection.http.recycle_head(head);
         }
     }
+}
+
+/// The oldest one first.
+fn in_order(peers: impl Iterator<Item = PeerId>) -> Vec<PeerId> {
+    let mut peers: Vec<PeerId> = peers.collect();
+    peers.sort_unstable();
+    peers
 }
 
 impl Exchange {

@@ -1,6 +1,8 @@
 //! What happens to a message, a stream and a session once the head of the exchange is accepted.
 
-use super::front::{Exchange, ExchangeRef, HttpFront, HttpPeer, PeerKind, Purpose, Work};
+use super::front::{
+    Exchange, ExchangeRef, HttpFront, HttpPeer, KnownHead, PeerKind, Purpose, Work,
+};
 use super::refusals;
 use super::sessions::{Attach, Ended, Parting, Sessions, StreamId};
 use crate::clock::Now;
@@ -64,7 +66,11 @@ impl HttpFront {
             Ok(Scanned::One(envelope)) => Some(envelope),
             Ok(Scanned::Batch(_) | Scanned::Other) | Err(_) => None,
         };
-        let version = VersionHeader::of(head);
+        let known = self.known(exchange.wire, head);
+        let version = match known {
+            Some(known) => known.version(head),
+            None => VersionHeader::of(head),
+        };
         let modern = envelope.is_some_and(|envelope| is_modern(envelope, version));
         if let (true, Some(envelope)) = (modern, envelope) {
             let known = self.stateless.get(&open.principal).copied();
@@ -79,10 +85,9 @@ impl HttpFront {
             self.assign(exchange, peer);
             return Ok(Served { peer, scope });
         }
-        // What is no JSON names no session that could say so.
-        let nameless = head.field("mcp-session-id").is_none();
-        if let (Err(error), true) = (scanned, nameless) {
-            if !error.is_json() {
+        if let Err(error) = scanned {
+            // What is no JSON names no session that could say so.
+            if !error.is_json() && head.field("mcp-session-id").is_none() {
                 let code = ErrorCode::ParseError.number();
                 return Err(refusals::json_error(400, code, &error.to_string()).into());
             }
@@ -92,7 +97,7 @@ impl HttpFront {
             self.open_session(now, exchange, mint(), entropy)?
         } else {
             version.of_session()?;
-            self.find_session(now, exchange)?
+            self.find_session(now, exchange, known)?
         };
         self.assign(exchange, peer);
         Ok(Served {
@@ -278,11 +283,22 @@ impl HttpFront {
         Ok(id)
     }
 
-    fn find_session(&mut self, now: Now, exchange: ExchangeRef) -> Result<PeerId, Unserved> {
+    fn find_session(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        known: Option<KnownHead>,
+    ) -> Result<PeerId, Unserved> {
+        if let Some(place) = known.and_then(|known| known.session) {
+            let found = self.sessions.find_at(now, place);
+            return Ok(found.ok_or_else(refusals::unknown_session)?);
+        }
         let open = self.exchanges.get(&exchange).ok_or(Unserved::Gone)?;
         let head = open.head.as_ref().ok_or(Unserved::Gone)?;
-        let principal = open.principal;
-        Ok(session_of(&mut self.sessions, now, head, principal)?)
+        let peer = session_of(&mut self.sessions, now, head, open.principal)?;
+        let place = self.sessions.place_of(peer);
+        self.remember_session(exchange.wire, known, place);
+        Ok(peer)
     }
 
     /// GET `/mcp`: the session's own stream, or the rest of one that was cut.

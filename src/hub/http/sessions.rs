@@ -336,6 +336,13 @@ pub(in crate::hub::http) struct SessionUsage {
     pub(in crate::hub::http) total_bytes: usize,
 }
 
+/// Where a session is. A slot may be used again, but not for the same peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::hub::http) struct SessionPlace {
+    slot: u32,
+    peer: PeerId,
+}
+
 /// All sessions. One lookup, no walk over them, whatever is done.
 #[derive(Debug)]
 pub(in crate::hub::http) struct Sessions {
@@ -483,6 +490,23 @@ impl Sessions {
     ) -> Option<PeerId> {
         let (slot, peer) = self.look_up(id, principal)?;
         self.refresh(now, slot).then_some(peer)
+    }
+
+    /// Where the session of a peer is, to find it again without its id.
+    pub(in crate::hub::http) fn place_of(&self, peer: PeerId) -> Option<SessionPlace> {
+        let slot = *self.by_peer.get(&peer)?;
+        Some(SessionPlace { slot, peer })
+    }
+
+    /// As [`find`](Self::find), for the id and principal that once found the session at this place.
+    pub(in crate::hub::http) fn find_at(
+        &mut self,
+        now: Now,
+        place: SessionPlace,
+    ) -> Option<PeerId> {
+        let SessionPlace { slot, peer } = place;
+        let session = self.slots.get(index(slot))?.as_ref()?;
+        (session.peer == peer && self.refresh(now, slot)).then_some(peer)
     }
 
     fn look_up(&self, id: &str, principal: &str) -> Option<(u32, PeerId)> {

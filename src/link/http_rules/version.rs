@@ -43,6 +43,19 @@ impl<'a> VersionHeader<'a> {
         }
     }
 
+    /// The same for longer than the head is kept; `None` where that would need a copy.
+    #[must_use]
+    pub const fn without_text(self) -> Option<VersionHeader<'static>> {
+        Some(match self {
+            Self::Absent => VersionHeader::Absent,
+            Self::Legacy(revision) => VersionHeader::Legacy(revision),
+            Self::Modern(revision) => VersionHeader::Modern(revision),
+            Self::NotText => VersionHeader::NotText,
+            Self::Repeated(count) => VersionHeader::Repeated(count),
+            Self::Unknown(_) => return None,
+        })
+    }
+
     /// The revision of a request that belongs to a session. Not for `initialize`, which is answered whatever
     /// the header says.
     ///

@@ -1,7 +1,7 @@
 //! From bytes to events.
 
 use super::exchange::{Answer, Exchange, ExchangeId};
-use super::request::Terms;
+use super::request::{Terms, TermsError};
 use super::time::Wait;
 use super::{HttpConnection, HttpEvent, Phase};
 use crate::clock::Now;
@@ -151,12 +151,7 @@ impl HttpConnection {
     }
 
     fn take_head(&mut self) {
-        let terms = Terms::of(
-            &self.head,
-            self.bounds.target_bytes_max,
-            self.bounds.body.bytes_max,
-        );
-        let terms = match terms {
+        let terms = match self.read_terms() {
             Ok(terms) => terms,
             Err(error) => {
                 let head_only = self.head.method() == "HEAD";
@@ -176,6 +171,17 @@ impl HttpConnection {
         let head = std::mem::take(&mut self.head);
         self.events.push_back(HttpEvent::Head { exchange, head });
         self.expect_probe(0);
+    }
+
+    fn read_terms(&mut self) -> Result<Terms, TermsError> {
+        let (serial, body_bytes_max) = (self.head.serial(), self.bounds.body.bytes_max);
+        let known = self.terms.filter(|(of, _)| *of == serial);
+        if let Some(terms) = known.and_then(|(_, terms)| terms.again(&self.head, body_bytes_max)) {
+            return Ok(terms);
+        }
+        let terms = Terms::of(&self.head, self.bounds.target_bytes_max, body_bytes_max)?;
+        self.terms = Some((serial, terms));
+        Ok(terms)
     }
 
     /// Reads a body; false when it needs more input.

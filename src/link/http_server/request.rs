@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::codec::http_body::{Framing, FramingError};
+use crate::codec::http_body::{Framing, FramingError, read_length};
 use crate::codec::http1::HttpHead;
 
 /// What the connection needs to know of a request.
@@ -52,6 +52,21 @@ impl fmt::Display for TermsError {
 }
 
 impl Terms {
+    /// The terms of a head with the same [`serial`](HttpHead::serial) as the one that these are of: only
+    /// the length may be another. `None` where that could change more, so that they are to be read again.
+    pub(super) fn again(self, head: &HttpHead, body_bytes_max: usize) -> Option<Self> {
+        let Framing::Length(before) = self.framing else {
+            return Some(self);
+        };
+        let length = read_length(head.length_digits()).unwrap_or(0);
+        let fits = usize::try_from(length).is_ok_and(|length| length <= body_bytes_max);
+        // Without content there is nothing to wait for with an interim answer.
+        (fits && before > 0 && length > 0).then_some(Self {
+            framing: Framing::Length(length),
+            ..self
+        })
+    }
+
     /// Reads them off a head. Whatever makes the end of the body uncertain comes first.
     pub(super) fn of(
         head: &HttpHead,
