@@ -173,7 +173,15 @@ pub enum BatchMember<'a> {
 /// When it is not UTF-8, not JSON, beyond a limit, or ambiguous by a member that comes twice. The first two
 /// are found before the last two.
 pub fn scan<'a>(bytes: &'a [u8], limits: &ScanLimits) -> Result<Scanned<'a>, ScanError> {
-    Pass::new(utf8(bytes)?, limits).run()
+    scan_text(utf8(bytes)?, limits)
+}
+
+/// [`scan`] of what is known to be UTF-8.
+///
+/// # Errors
+/// As of [`scan`], the first left out.
+pub fn scan_text<'a>(text: &'a str, limits: &ScanLimits) -> Result<Scanned<'a>, ScanError> {
+    Pass::new(text, limits).run()
 }
 
 /// Checks that `bytes` is one JSON text of at most `depth_max` levels, and gives it as text.

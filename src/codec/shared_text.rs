@@ -1,8 +1,9 @@
 //! Text that several holders share: a part of a message, kept while the message is being served.
 //!
 //! A request passes through many hands (peer, gate, desk, the program), and each keeps some part of it.
-//! They all hold the one copy that was made when it came in. Copies are made in a [`TextPool`], which
-//! uses a buffer again once nobody holds a part of it, so that steady work allocates nothing.
+//! They all hold the one copy that was made when it came in, by a [`TextPool`], or the buffer itself that it
+//! came in, lent out by a [`Lender`]. Both use a buffer again once nobody holds a part of it, so that steady
+//! work allocates nothing.
 //!
 //! Never: changes a text that somebody holds.
 
@@ -38,7 +39,10 @@ impl SharedText {
         let offset = (part.as_ptr() as usize).checked_sub(original.as_ptr() as usize);
         if let (Held::Part { whole, start, end }, Some(offset)) = (&self.0, offset) {
             let place = start + offset..start + offset + part.len();
-            if place.end <= *end && whole.get(place.clone()) == Some(part) {
+            let found = whole.get(place.clone()).filter(|_| place.end <= *end);
+            // Where this is the original itself, nothing is to be compared.
+            let same = |found: &str| found.as_ptr() == part.as_ptr() || found == part;
+            if found.is_some_and(same) {
                 return Self(Held::Part {
                     whole: whole.clone(),
                     start: place.start,
@@ -161,6 +165,45 @@ impl TextPool {
     }
 }
 
+/// Lends texts out that came in a buffer of their own, without a copy, and takes the buffers back.
+///
+/// What is shared has to be counted somewhere: the places for that are kept here, so that steady work
+/// allocates nothing.
+#[derive(Debug, Default)]
+pub struct Lender {
+    free: Vec<Arc<String>>,
+}
+
+impl Lender {
+    /// Shares `text` as it is.
+    pub fn lend(&mut self, text: String) -> SharedText {
+        let mut whole = self.free.pop().unwrap_or_default();
+        match Arc::get_mut(&mut whole) {
+            Some(place) => *place = text,
+            None => whole = Arc::new(text),
+        }
+        let end = whole.len();
+        SharedText(Held::Part {
+            whole,
+            start: 0,
+            end,
+        })
+    }
+
+    /// The buffer of a text that was lent, when nobody else holds a part of it. Else it is the last of them
+    /// who gives it up.
+    pub fn take_back(&mut self, text: SharedText) -> Option<String> {
+        let Held::Part { mut whole, .. } = text.0 else {
+            return None;
+        };
+        let buffer = Arc::get_mut(&mut whole).map(std::mem::take)?;
+        if self.free.len() < BUFFERS_MAX {
+            self.free.push(whole);
+        }
+        Some(buffer)
+    }
+}
+
 fn held(whole: &Arc<String>) -> SharedText {
     SharedText(Held::Part {
         whole: whole.clone(),
@@ -185,6 +228,25 @@ mod tests {
         assert_eq!(&*copy.part(original, "elsewhere"), "elsewhere");
         assert_eq!(&*two.part(&original[4..7], &original[4..9]), "two t");
         assert_eq!(&*SharedText::fixed("{}").part("{}", "x"), "x");
+    }
+
+    #[test]
+    fn what_was_lent_comes_back_from_the_last_who_holds_it() {
+        let mut lender = Lender::default();
+        for round in 0..3 {
+            let text = format!("one two three {round}");
+            let buffer = text.as_ptr();
+            let lent = lender.lend(text);
+            let part = lent.part(&lent, &lent[4..7]);
+            assert!(std::ptr::eq(part.as_ptr(), lent[4..].as_ptr()), "no copy");
+            assert_eq!(lender.take_back(lent), None, "a part is held");
+            assert_eq!(&*part, "two");
+            let whole = lender.take_back(part).expect("nobody else holds it");
+            assert_eq!(whole, format!("one two three {round}"));
+            assert!(std::ptr::eq(whole.as_ptr(), buffer), "no copy");
+            assert_eq!(lender.free.len(), 1);
+        }
+        assert_eq!(lender.take_back(SharedText::fixed("x")), None);
     }
 
     #[test]

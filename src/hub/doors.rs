@@ -5,7 +5,7 @@ use super::{Hub, HubEvent, Owner};
 use crate::clock::{Now, Uptime};
 use crate::codec::json_text::write_string;
 use crate::codec::lines::LineEvent;
-use crate::codec::scan::{ScanLimits, scan};
+use crate::codec::scan::{ScanError, ScanLimits, Scanned, scan_text};
 use crate::codec::shared_text::SharedText;
 use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::ids::{CallId, PeerId, WireId};
@@ -330,8 +330,29 @@ impl Hub {
 
     /// One message that came over HTTP.
     fn serve_exchange(&mut self, now: Now, exchange: ExchangeRef, body: Vec<u8>) {
-        let limits = ScanLimits::from(&self.limits);
-        let scanned = scan(&body, &limits);
+        match self.http.share(exchange, body) {
+            Ok(message) => {
+                let scanned = scan_text(&message, &ScanLimits::from(&self.limits));
+                self.serve_message(now, exchange, message.as_bytes(), scanned);
+                self.http.unshare(exchange, message);
+            }
+            Err(no_text) => {
+                let offset = no_text.utf8_error().valid_up_to();
+                let body = no_text.into_bytes();
+                let scanned = Err(ScanError::NotUtf8 { offset });
+                self.serve_message(now, exchange, &body, scanned);
+                self.http.recycle(exchange, body);
+            }
+        }
+    }
+
+    fn serve_message(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        body: &[u8],
+        scanned: Result<Scanned<'_>, ScanError>,
+    ) {
         let next = self.next_peer;
         let mut minted = false;
         let mint = || {
@@ -366,13 +387,12 @@ impl Hub {
             Ok(Served { peer, scope }) => {
                 self.http
                     .with_peer(now, peer, Some(exchange), |peer, sink| {
-                        peer.handle_scanned(scope, &body, scanned, sink);
+                        peer.handle_scanned(scope, body, scanned, sink);
                     });
                 self.route_http_events(now, peer, Some(exchange));
                 self.http.after_message(now, exchange);
             }
         }
-        self.http.recycle(exchange, body);
     }
 
     /// Routes what a peer has to say; new requests belong to the exchange that is being served.

@@ -10,7 +10,7 @@ use super::sessions::{Carrier, EventId, McpSessionId, Parting, SessionPlace, Ses
 use super::sink::HttpSink;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
-use crate::codec::shared_text::TextPool;
+use crate::codec::shared_text::{Lender, SharedText};
 use crate::ids::{IdMap, PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::http_rules::{
@@ -91,6 +91,8 @@ pub(super) enum Purpose {
 pub(super) struct Exchange {
     pub(super) purpose: Purpose,
     pub(super) head: Option<HttpHead>,
+    /// Its message, while requests of it wait for an answer.
+    pub(super) message: Option<SharedText>,
     pub(super) principal: Principal,
     pub(super) accepts: Accepts,
     /// The peer that serves it, once that is known.
@@ -186,8 +188,8 @@ pub(in crate::hub) struct HttpFront {
     keepalives: DueQueue,
     /// Where messages go that nobody gets, or that are copied first.
     pub(super) scratch: Vec<u8>,
-    /// For what is kept of messages.
-    pub(super) texts: TextPool,
+    /// Has the messages that are being served.
+    pub(super) messages: Lender,
 }
 
 impl ExchangeRef {
@@ -229,7 +231,7 @@ impl HttpFront {
             starts: DueQueue::default(),
             keepalives: DueQueue::default(),
             scratch: Vec::new(),
-            texts: TextPool::new(limits.text_buffer_bytes_max),
+            messages: Lender::default(),
         }
     }
 
@@ -799,10 +801,14 @@ impl HttpFront {
                 self.routes.remove(&(peer, key));
             }
         }
-        if let (Some(head), Some(connection)) =
-            (open.head, self.connections.get_mut(&exchange.wire))
-        {
-            connection.http.recycle_head(head);
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            if let Some(head) = open.head {
+                connection.http.recycle_head(head);
+            }
+            let message = open.message;
+            if let Some(buffer) = message.and_then(|message| self.messages.take_back(message)) {
+                connection.http.recycle(buffer.into_bytes());
+            }
         }
     }
 }
@@ -819,6 +825,7 @@ impl Exchange {
         Self {
             purpose,
             head: None,
+            message: None,
             principal,
             accepts,
             peer: None,

@@ -1,5 +1,7 @@
 //! What happens to a message, a stream and a session once the head of the exchange is accepted.
 
+use std::string::FromUtf8Error;
+
 use super::front::{
     Exchange, ExchangeRef, HttpFront, HttpPeer, KnownHead, PeerKind, Purpose, Work,
 };
@@ -7,6 +9,7 @@ use super::refusals;
 use super::sessions::{Attach, Ended, Parting, Sessions, StreamId};
 use crate::clock::Now;
 use crate::codec::scan::{Envelope, ScanError, Scanned, Text};
+use crate::codec::shared_text::SharedText;
 use crate::entropy::Entropy;
 use crate::ids::PeerId;
 use crate::link::http_rules::{
@@ -124,6 +127,28 @@ impl HttpFront {
         }
         self.forget(now, exchange);
         self.touch(exchange.wire);
+    }
+
+    /// A message is going to be served: whoever keeps a part of it shares the buffer it came in. Bytes that
+    /// are no text come back.
+    pub(in crate::hub) fn share(
+        &mut self,
+        exchange: ExchangeRef,
+        body: Vec<u8>,
+    ) -> Result<SharedText, FromUtf8Error> {
+        let message = self.messages.lend(String::from_utf8(body)?);
+        if let Some(open) = self.exchanges.get_mut(&exchange) {
+            open.message = Some(message.clone());
+        }
+        Ok(message)
+    }
+
+    /// The message was served as far as that goes at once. Its buffer is used again, here or by the last
+    /// who keeps a part of it.
+    pub(in crate::hub) fn unshare(&mut self, exchange: ExchangeRef, message: SharedText) {
+        if let Some(buffer) = self.messages.take_back(message) {
+            self.recycle(exchange, buffer.into_bytes());
+        }
     }
 
     /// A buffer that a message came in.

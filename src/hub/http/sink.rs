@@ -248,7 +248,13 @@ impl MessageSink for HttpSink<'_> {
     }
 
     fn keep(&mut self, text: &str) -> SharedText {
-        self.front.texts.copy(text)
+        let open = self
+            .reply
+            .and_then(|reply| self.front.exchanges.get(&reply));
+        match open.and_then(|open| open.message.as_ref()) {
+            Some(message) => message.part(message, text),
+            None => text.into(),
+        }
     }
 
     fn note_error(&mut self, code: ErrorCode) {
