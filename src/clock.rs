@@ -99,7 +99,7 @@ impl Deadline {
     #[must_use]
     pub fn earlier(a: Option<Self>, b: Option<Self>) -> Option<Self> {
         match (a, b) {
-            (Some(a), Some(b)) => Some(a.min(b)),
+            (Some(a), Some(b)) => Some(if b.at < a.at { b } else { a }),
             (one, other) => one.or(other),
         }
     }

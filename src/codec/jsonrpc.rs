@@ -275,11 +275,16 @@ pub fn write_notification(out: &mut Vec<u8>, method: &str, params: Option<&str>)
 
 /// Appends the answer to the request whose raw id is `id_raw`. `result_raw` is any raw value.
 pub fn write_result(out: &mut Vec<u8>, id_raw: &str, result_raw: &str) {
+    begin_result(out, id_raw);
+    append_raw(out, result_raw);
+    out.push(b'}');
+}
+
+/// Appends a result up to its value, behind which a brace is to follow.
+pub fn begin_result(out: &mut Vec<u8>, id_raw: &str) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id_raw.as_bytes());
     out.extend_from_slice(br#","result":"#);
-    append_raw(out, result_raw);
-    out.push(b'}');
 }
 
 /// Appends an error. `id_raw` is the raw id of the request, `None` when it could not be told, which is written

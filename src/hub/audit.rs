@@ -138,7 +138,7 @@ impl Trail {
     }
 
     /// A call has ended.
-    fn ended(&mut self, now: Now, call: CallId, outcome: impl FnOnce() -> Outcome) {
+    pub(super) fn ended(&mut self, now: Now, call: CallId, outcome: impl FnOnce() -> Outcome) {
         let Some(open) = self.open.remove(&call) else {
             return;
         };

@@ -1,6 +1,8 @@
 //! Clients on line wires: our own stdin and stdout, or sockets with the same framing.
 
-use super::http::{ExchangeRef, Served, Work};
+use std::collections::BTreeMap;
+
+use super::http::{ExchangeRef, HttpFront, Served, Work};
 use super::{Hub, HubEvent, Owner};
 use crate::clock::{Now, Uptime};
 use crate::codec::json_text::write_string;
@@ -48,6 +50,29 @@ impl LineClient {
     }
 }
 
+/// All clients, for whoever speaks to one with the rest of the hub in hand.
+pub(super) struct Clients<'a> {
+    pub(super) lines: &'a mut BTreeMap<PeerId, LineClient>,
+    pub(super) http: &'a mut HttpFront,
+    pub(super) dirty: &'a mut Vec<PeerId>,
+}
+
+impl Clients<'_> {
+    /// See [`Hub::with_peer`].
+    pub(super) fn speak<R>(
+        self,
+        now: Now,
+        id: PeerId,
+        speak: impl FnOnce(&mut ServerPeer, &mut dyn MessageSink) -> R,
+    ) -> Option<R> {
+        if let Some(LineClient { link, peer, .. }) = self.lines.get_mut(&id) {
+            self.dirty.push(id);
+            return Some(speak(peer, link.sink()));
+        }
+        self.http.with_peer(now, id, None, speak)
+    }
+}
+
 impl Hub {
     pub(super) fn add_line_client(
         &mut self,
@@ -81,11 +106,12 @@ impl Hub {
         id: PeerId,
         speak: impl FnOnce(&mut ServerPeer, &mut dyn MessageSink) -> R,
     ) -> Option<R> {
-        if let Some(LineClient { link, peer, .. }) = self.lines.get_mut(&id) {
-            self.dirty.push(id);
-            return Some(speak(peer, link.sink()));
-        }
-        self.http.with_peer(now, id, None, speak)
+        let clients = Clients {
+            lines: &mut self.lines,
+            http: &mut self.http,
+            dirty: &mut self.dirty,
+        };
+        clients.speak(now, id, speak)
     }
 
     /// What is known of one client.

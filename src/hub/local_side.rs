@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::doors::Clients;
 use super::ledger::Place;
 use super::{Hub, HubEvent};
+use crate::audit::Outcome;
 use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
 use crate::gate::GatedCall;
-use crate::ids::{CallId, PeerId};
+use crate::ids::{CallId, IdMap, PeerId};
 use crate::link::http_rules::{ParamHeader, Principal, param_headers};
 use crate::local::{CallFacts, Local, LocalAnswer, LocalOutput, LocalReply, Registry};
 use crate::protocol::error::{ErrorCode, RpcError};
@@ -29,7 +31,7 @@ pub struct LocalConfig {
 pub(super) struct LocalSide {
     pub(super) desk: Local,
     /// What is known of each call that the gate or the desk has.
-    facts: BTreeMap<CallId, Facts>,
+    facts: IdMap<CallId, Facts>,
     /// Which question of which call each request to a client is.
     asked: BTreeMap<(PeerId, AskKey), (CallId, String)>,
     /// Headers that repeat arguments, by tool.
@@ -75,7 +77,7 @@ impl LocalSide {
         } = config;
         let mut side = Self {
             desk: Local::new(registry, state_key, limits),
-            facts: BTreeMap::new(),
+            facts: IdMap::new(),
             asked: BTreeMap::new(),
             param_headers: BTreeMap::new(),
             param_headers_max: limits.param_headers_max,
@@ -381,6 +383,42 @@ impl Hub {
         if let Some(state) = local.desk.task(task, name_of(principal.as_ref())) {
             self.with_peer(now, peer, |peer, sink| peer.task_changed(key, &state, sink));
         }
+    }
+
+    /// Runs a call of a tool that answers within the turn: from the bytes of the call into those of the
+    /// answer. False for any other tool.
+    pub(super) fn answer_in_place(&mut self, now: Now, gated: &GatedCall) -> bool {
+        let call = gated.id();
+        let Some(LocalSide { desk, facts, .. }) = &mut self.local else {
+            return false;
+        };
+        let Some(revision) = facts.get(&call).map(|facts| facts.revision) else {
+            return false;
+        };
+        if !desk.answers_in_place(gated.tool()) {
+            return false;
+        }
+        facts.remove(&call);
+        let Some(entry) = self.ledger.close(call) else {
+            return true;
+        };
+        let clients = Clients {
+            lines: &mut self.lines,
+            http: &mut self.http,
+            dirty: &mut self.dirty,
+        };
+        let mut outcome = Outcome::Ok;
+        clients.speak(now, entry.peer, |peer, sink| {
+            peer.respond_in_place(entry.key, sink, |out| {
+                if desk.answer_in_place(gated, revision, out) {
+                    outcome = Outcome::IsError;
+                }
+            });
+        });
+        if let Some(trail) = &mut self.trail {
+            trail.ended(now, call, || outcome);
+        }
+        true
     }
 
     fn answer_local(&mut self, now: Now, call: CallId, answer: &LocalAnswer) {

@@ -228,6 +228,9 @@ impl Hub {
 
     /// Runs a call that has passed.
     pub(super) fn run(&mut self, now: Now, gated: GatedCall) {
+        if self.answer_in_place(now, &gated) {
+            return;
+        }
         if let Some(local) = &mut self.local {
             if local.remembers(gated.id()) {
                 self.ledger.moved(gated.id(), Place::Local);

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::codec::json_text::write_string;
+use crate::codec::json_text::append_string;
 use crate::codec::scan::Text;
 use crate::protocol::message::member;
 use crate::protocol::revision::Revision;
@@ -37,15 +37,15 @@ impl<'a> InPlaceCall<'a> {
 /// The result of a tool in the making: blocks of text, in order.
 #[derive(Debug)]
 pub struct TextAnswer<'a> {
-    out: &'a mut String,
+    out: &'a mut Vec<u8>,
     blocks: usize,
     failed: bool,
 }
 
 impl<'a> TextAnswer<'a> {
-    pub(super) fn begin(out: &'a mut String) -> Self {
-        out.clear();
-        out.push_str(r#"{"content":["#);
+    /// Begins the members of a result.
+    fn begin(out: &'a mut Vec<u8>) -> Self {
+        out.extend_from_slice(br#""content":["#);
         Self {
             out,
             blocks: 0,
@@ -56,16 +56,16 @@ impl<'a> TextAnswer<'a> {
     /// Adds a block of text.
     pub fn text(&mut self, text: &str) {
         self.begin_block();
-        write_string(self.out, text);
-        self.out.push('}');
+        append_string(self.out, text);
+        self.out.push(b'}');
     }
 
     /// Adds a block of text that came as JSON, spelled as it came.
     pub fn same_text(&mut self, text: Text<'_>) {
         self.begin_block();
-        self.out.push('"');
-        self.out.push_str(text.raw());
-        self.out.push_str("\"}");
+        self.out.push(b'"');
+        self.out.extend_from_slice(text.raw().as_bytes());
+        self.out.extend_from_slice(b"\"}");
     }
 
     /// The tool could not do it; the text says why, for the model to read.
@@ -73,18 +73,19 @@ impl<'a> TextAnswer<'a> {
         self.failed = true;
     }
 
-    pub(super) fn end(self) {
-        self.out.push(']');
+    fn end(self) -> bool {
+        self.out.push(b']');
         if self.failed {
-            self.out.push_str(r#","isError":true"#);
+            self.out.extend_from_slice(br#","isError":true"#);
         }
-        self.out.push('}');
+        self.failed
     }
 
     fn begin_block(&mut self) {
-        let separator = if self.blocks == 0 { "" } else { "," };
-        self.out.push_str(separator);
-        self.out.push_str(r#"{"type":"text","text":"#);
+        if self.blocks > 0 {
+            self.out.push(b',');
+        }
+        self.out.extend_from_slice(br#"{"type":"text","text":"#);
         self.blocks += 1;
     }
 }
@@ -99,11 +100,22 @@ impl InPlace {
         Self(Box::new(answer))
     }
 
-    /// Writes the result into `out`, which is emptied first.
-    pub(super) fn answer(&mut self, call: InPlaceCall<'_>, out: &mut String) {
+    /// Appends the members of the result: what stands between the braces of the object, and never nothing.
+    /// Says whether the tool has failed.
+    pub(super) fn append_members(&mut self, call: InPlaceCall<'_>, out: &mut Vec<u8>) -> bool {
         let mut answer = TextAnswer::begin(out);
         (self.0)(call, &mut answer);
-        answer.end();
+        answer.end()
+    }
+
+    /// Writes the result into `out`, which is emptied first.
+    pub(super) fn answer(&mut self, call: InPlaceCall<'_>, out: &mut String) {
+        let mut bytes = std::mem::take(out).into_bytes();
+        bytes.clear();
+        bytes.push(b'{');
+        self.append_members(call, &mut bytes);
+        bytes.push(b'}');
+        *out = String::from_utf8(bytes).expect("it was put together of text");
     }
 }
 

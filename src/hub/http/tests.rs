@@ -176,6 +176,51 @@ fn an_answer_that_has_left_is_not_kept_and_one_that_went_down_is() {
 }
 
 #[test]
+fn a_head_that_is_repeated_is_answered_as_on_a_connection_of_its_own() {
+    let mut world = World::new();
+    let first = world.connect();
+    let (a, b) = (world.open_session(first), world.open_session(first));
+    let kept = world.connect();
+    let mut ask = |world: &mut World, headers: &str, id: u32| {
+        let ping = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+        let alone = world.connect();
+        let answers = [kept, alone].map(|wire| {
+            world.send(wire, "POST", headers, &ping);
+            world.take(wire)
+        });
+        assert_eq!(answers[0], answers[1], "{headers}{ping}");
+        let [answer, _] = answers;
+        answer[..12].to_owned()
+    };
+    let unknown = "Mcp-Session-Id: 00000000000000000000000000000000\r\n";
+    let strange = format!("{a}X: y\r\n").replace("2025-11-25", "2025-11-26");
+    for headers in [
+        &*a, &a, &b, unknown, unknown, &strange, &strange, "", "", &a, &b, &b,
+    ] {
+        let good = headers == a || headers == b;
+        for id in [1, 2, 10, 1_000] {
+            let status = ask(&mut world, headers, id);
+            assert_eq!(status == "HTTP/1.1 200", good, "{headers}: {status}");
+        }
+    }
+    assert_eq!(ask(&mut world, &a, 1), "HTTP/1.1 200");
+    world.send(first, "DELETE", &a, "");
+    assert!(world.take(first).starts_with("HTTP/1.1 204"));
+    assert_eq!(
+        ask(&mut world, &a, 1),
+        "HTTP/1.1 404",
+        "its session has ended"
+    );
+    let c = world.open_session(first);
+    assert_eq!(
+        ask(&mut world, &a, 1),
+        "HTTP/1.1 404",
+        "another one has its place"
+    );
+    assert_eq!(ask(&mut world, &c, 1), "HTTP/1.1 200");
+}
+
+#[test]
 fn a_listen_stream_opened_during_the_end_is_ended_too() {
     let headers =
         |method: &str| format!("MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n");

@@ -138,7 +138,9 @@ impl Clocks {
         let probe = self
             .probe
             .map(|(at, _)| Deadline::new(at, "http client probe"));
-        [wait, stall, trim, probe].into_iter().flatten().min()
+        [wait, stall, trim, probe]
+            .into_iter()
+            .fold(None, Deadline::earlier)
     }
 }
 

@@ -297,6 +297,23 @@ impl ServerPeer {
         sink.commit();
     }
 
+    /// A result that is complete, and whose members `write` appends.
+    pub(super) fn emit_modern_in_place(
+        &self,
+        open: &Open,
+        sink: &mut dyn MessageSink,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let out = sink.begin(Lane::Answer(open.key));
+        jsonrpc::begin_result(out, open.id.raw());
+        out.extend_from_slice(br#"{"resultType":"complete","#);
+        write(out);
+        out.extend_from_slice(br#","_meta":{"#);
+        self.append_server_info(out);
+        out.extend_from_slice(b"}}}");
+        sink.commit();
+    }
+
     /// The members of a result, with ours in its `_meta`, where it has one.
     fn append_inner(&self, out: &mut Vec<u8>, inner: &str, meta: Option<&str>) {
         let added = meta.and_then(|meta| Some((place_of(inner, meta)?, around(meta)?)));

@@ -51,6 +51,31 @@ impl ServerPeer {
         self.emit_modern(Lane::Answer(key), open.id.raw(), result, sink);
     }
 
+    /// Answers an open request with a result that is written where it leaves: `write` appends its members, at
+    /// least one, in one line and without those that a peer adds. A key that was cancelled or answered
+    /// before is ignored.
+    pub fn respond_in_place(
+        &mut self,
+        key: RequestKey,
+        sink: &mut dyn MessageSink,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(at) = self.open.iter().position(|open| open.key == key) else {
+            return;
+        };
+        let open = self.open.swap_remove(at);
+        self.asked.retain(|asked| asked.of != Some(key));
+        if open.revision.is_stateless() {
+            return self.emit_modern_in_place(&open, sink, write);
+        }
+        self.emit(&open, sink, |out| {
+            jsonrpc::begin_result(out, open.id.raw());
+            out.push(b'{');
+            write(out);
+            out.extend_from_slice(b"}}");
+        });
+    }
+
     /// Tells the client how far a request is, if it asked for that. `progress` rises with each call.
     pub fn progress(
         &mut self,

@@ -61,6 +61,34 @@ fn kept(sessions: &Sessions, peers: &[u32]) -> Vec<String> {
 }
 
 #[test]
+fn a_session_is_found_at_its_place_as_by_its_id() {
+    let (mut sessions, id) = opened(&small());
+    let place = sessions.place_of(PEER).expect("it is open");
+    assert_eq!(sessions.place_of(PeerId(9)), None);
+    assert_eq!(sessions.find_at(at(99), place), Some(PEER));
+    assert_eq!(
+        sessions.find(at(198), id.as_str(), ALICE),
+        Some(PEER),
+        "it was a sign of life"
+    );
+    assert_eq!(sessions.find_at(at(298), place), None, "its time is over");
+    sessions.close(id.as_str(), ALICE).expect("it is there");
+    assert_eq!(sessions.find_at(at(298), place), None);
+    sessions
+        .open(at(298), PeerId(2), ALICE, &mut Seeded::new(2))
+        .expect("room");
+    assert_eq!(
+        sessions.place_of(PeerId(2)).map(|other| other.slot),
+        Some(place.slot)
+    );
+    assert_eq!(
+        sessions.find_at(at(298), place),
+        None,
+        "another one has its slot"
+    );
+}
+
+#[test]
 fn sse_replay_total_bytes_max() {
     let limits = Limits {
         sse_replay_total_bytes_max: 30,
