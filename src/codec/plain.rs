@@ -50,6 +50,7 @@ fn last_plain_end(bytes: &[u8], mut from: usize) -> usize {
     }
 }
 
+#[inline]
 const fn special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
 }
@@ -58,6 +59,7 @@ const fn special(byte: u8) -> bool {
 /// The usual trick for "which byte is below n": a borrow may mark bytes after the first true one, never
 /// before it. With bit 1 turned over the quote is the one above the control characters, so that one
 /// comparison finds both.
+#[inline]
 const fn suspects(word: u64) -> u64 {
     let low = word ^ (ONES * 0x02);
     let backslash = word ^ (ONES * b'\\' as u64);
@@ -65,11 +67,13 @@ const fn suspects(word: u64) -> u64 {
 }
 
 /// The high bit of each special byte of eight, and perhaps of some behind the first.
+#[inline]
 const fn marks(word: u64) -> u64 {
     suspects(word) & !word & HIGH
 }
 
 /// Index of the first marked byte.
+#[inline]
 const fn place(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
 }

@@ -57,6 +57,7 @@ impl SharedText {
 impl Deref for SharedText {
     type Target = str;
 
+    #[inline]
     fn deref(&self) -> &str {
         match &self.0 {
             Held::Fixed(text) => text,

@@ -1,9 +1,7 @@
 //! Where each tool call is. One table answers it, and cancel, disconnect, progress and answer all go
 //! through it, so that a call gets exactly one answer whatever happens around it.
 
-use std::collections::BTreeMap;
-
-use crate::ids::{CallId, PeerId};
+use crate::ids::{CallId, IdMap, PeerId};
 use crate::protocol::server::RequestKey;
 
 /// Who is at work on a call.
@@ -44,7 +42,7 @@ pub struct Entry {
 /// The table. Its size is bounded by the requests that clients may have open.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    calls: BTreeMap<CallId, Entry>,
+    calls: IdMap<CallId, Entry>,
     next: CallId,
     peak: usize,
 }
@@ -109,15 +107,20 @@ impl Ledger {
     /// The calls of one client, oldest first.
     #[must_use]
     pub fn of_peer(&self, peer: PeerId) -> Vec<CallId> {
-        let of_peer = self.calls.iter().filter(|(_, entry)| entry.peer == peer);
-        of_peer.map(|(call, _)| *call).collect()
+        self.in_order(|entry| entry.peer == peer)
     }
 
     /// The calls at one place, oldest first.
     #[must_use]
     pub fn at(&self, place: Place) -> Vec<CallId> {
-        let there = self.calls.iter().filter(|(_, entry)| entry.place == place);
-        there.map(|(call, _)| *call).collect()
+        self.in_order(|entry| entry.place == place)
+    }
+
+    fn in_order(&self, is: impl Fn(&Entry) -> bool) -> Vec<CallId> {
+        let found = self.calls.iter().filter(|(_, entry)| is(entry));
+        let mut calls: Vec<CallId> = found.map(|(call, _)| *call).collect();
+        calls.sort_unstable();
+        calls
     }
 
     /// How many calls are open.

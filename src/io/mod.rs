@@ -64,7 +64,7 @@ use self::table::Table;
 use self::tls::TlsConfigs;
 use self::wire::{Open, Side, State, Wire};
 use crate::clock::{Deadline, Now, Uptime};
-use crate::ids::WireId;
+use crate::ids::{self, WireId};
 use crate::limits::Limits;
 use crate::link::{Driven, IoFault};
 
@@ -73,6 +73,12 @@ use crate::link::{Driven, IoFault};
 struct Key {
     machine: usize,
     wire: WireId,
+}
+
+impl ids::Key for Key {
+    fn number(self) -> u64 {
+        (self.machine, self.wire).number()
+    }
 }
 
 /// What a token of the poll stands for.

@@ -63,6 +63,12 @@ use crate::secret::Quoted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestKey(u64);
 
+impl crate::ids::Key for RequestKey {
+    fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// Names one request of ours to the client. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AskKey(u64);

@@ -95,21 +95,25 @@ impl<'a> Reader<'a> {
     }
 
     /// Offset of the next byte.
+    #[inline]
     pub(super) const fn at(&self) -> usize {
         self.at
     }
 
     /// The name of the member, or the string, that was read last.
+    #[inline]
     pub(super) const fn last_string(&self) -> Span {
         self.string
     }
 
     /// The next byte, which after [`skip_space`](Self::skip_space) begins a token.
+    #[inline]
     pub(super) fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
     /// Moves over white space.
+    #[inline]
     pub(super) fn skip_space(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
             self.at += 1;
@@ -173,11 +177,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Moves over an opening brace.
+    #[inline]
     pub(super) fn open_object(&mut self) -> Result<(), Fault> {
         self.open(true)
     }
 
     /// Moves over an opening bracket.
+    #[inline]
     pub(super) fn open_array(&mut self) -> Result<(), Fault> {
         self.open(false)
     }
@@ -230,6 +236,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
+    #[inline]
     fn open(&mut self, object: bool) -> Result<(), Fault> {
         let opening = if object { b'{' } else { b'[' };
         if self.peek() != Some(opening) {
@@ -243,6 +250,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    #[inline]
     fn close(&mut self) {
         self.nesting.depth -= 1;
         self.at += 1;
@@ -378,6 +386,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     const fn fault(&self, what: What) -> Fault {
         Fault { at: self.at, what }
     }

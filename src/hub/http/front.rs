@@ -172,7 +172,7 @@ pub(in crate::hub) struct HttpFront {
     connections_peak: usize,
     pub(super) exchanges: BTreeMap<ExchangeRef, Exchange>,
     /// Where the answer of each open request goes.
-    pub(super) routes: BTreeMap<(PeerId, RequestKey), ExchangeRef>,
+    pub(super) routes: IdMap<(PeerId, RequestKey), ExchangeRef>,
     pub(super) peers: IdMap<PeerId, HttpPeer>,
     pub(super) stateless: BTreeMap<Principal, PeerId>,
     pub(super) sessions: Sessions,
@@ -221,7 +221,7 @@ impl HttpFront {
             connections: IdMap::new(),
             connections_peak: 0,
             exchanges: BTreeMap::new(),
-            routes: BTreeMap::new(),
+            routes: IdMap::new(),
             peers: IdMap::new(),
             stateless: BTreeMap::new(),
             dirty: Vec::new(),
