@@ -185,6 +185,22 @@ fn a_call_over_http_allocates_nothing_in_a_session() {
 }
 
 #[test]
+fn short_calls_between_long_ones_allocate_nothing() {
+    let mut server = Server::new();
+    let wires = connected(&mut server, 8);
+    let sessions: Vec<_> = wires
+        .iter()
+        .map(|wire| server.open_session(*wire))
+        .collect();
+    let total = steady(&mut server, &wires, 20, |client, round| {
+        let size = if round % 2 == 0 { 64 } else { 64 << 10 };
+        let call = call("echo", &(1_000 + round).to_string(), &text(round, size));
+        post(&sessions[client], &call).into_bytes()
+    });
+    assert_eq!(total, 0);
+}
+
+#[test]
 fn a_call_over_http_allocates_nothing_without_a_session() {
     for size in SIZES {
         let mut server = Server::new();

@@ -10,7 +10,7 @@ use super::sessions::{Carrier, EventId, McpSessionId, Parting, SessionPlace, Ses
 use super::sink::HttpSink;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
-use crate::codec::shared_text::{Lender, SharedText};
+use crate::codec::shared_text::{Lender, SharedText, TextPool};
 use crate::ids::{IdMap, PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::http_rules::{
@@ -188,8 +188,10 @@ pub(in crate::hub) struct HttpFront {
     keepalives: DueQueue,
     /// Where messages go that nobody gets, or that are copied first.
     pub(super) scratch: Vec<u8>,
-    /// Has the messages that are being served.
+    /// Has the messages that are being served, in the buffers they came in.
     pub(super) messages: Lender,
+    /// Has those whose buffers are too big to be kept for them.
+    pub(super) texts: TextPool,
 }
 
 impl ExchangeRef {
@@ -232,6 +234,7 @@ impl HttpFront {
             keepalives: DueQueue::default(),
             scratch: Vec::new(),
             messages: Lender::default(),
+            texts: TextPool::new(limits.text_buffer_bytes_max),
         }
     }
 

@@ -45,6 +45,9 @@ impl From<HttpRefusal> for Unserved {
     }
 }
 
+/// Up to this size a buffer is not too big for any message. No limit: it decides about a copy.
+const ROOMY_BYTES: usize = 16 * 1024;
+
 impl HttpFront {
     /// Decides the era of a message and who serves it. `mint` makes the number of a new peer, and
     /// `param_headers` knows which headers repeat arguments of a tool.
@@ -136,7 +139,15 @@ impl HttpFront {
         exchange: ExchangeRef,
         body: Vec<u8>,
     ) -> Result<SharedText, FromUtf8Error> {
-        let message = self.messages.lend(String::from_utf8(body)?);
+        let text = String::from_utf8(body)?;
+        let message = if text.capacity() > ROOMY_BYTES.max(4 * text.len()) {
+            // It may wait for long, in a buffer that was made for a long one.
+            let copy = self.texts.copy(&text);
+            self.recycle(exchange, text.into_bytes());
+            copy
+        } else {
+            self.messages.lend(text)
+        };
         if let Some(open) = self.exchanges.get_mut(&exchange) {
             open.message = Some(message.clone());
         }
