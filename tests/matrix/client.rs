@@ -433,7 +433,7 @@ impl Machine {
                 told.asked.push(method.to_string());
                 self.peer.answer(now, id, reply(&method));
             }
-            PeerOutput::QuestionGone(_) => {}
+            PeerOutput::QuestionGone(_) | PeerOutput::Subscribed { .. } => {}
             PeerOutput::Undeclared { .. } => told.noise.push(format!("{output:?}")),
             PeerOutput::Noise { why, sample } => {
                 let sample = String::from_utf8_lossy(&sample).into_owned();

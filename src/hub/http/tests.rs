@@ -181,7 +181,7 @@ fn a_head_that_is_repeated_is_answered_as_on_a_connection_of_its_own() {
     let first = world.connect();
     let (a, b) = (world.open_session(first), world.open_session(first));
     let kept = world.connect();
-    let mut ask = |world: &mut World, headers: &str, id: u32| {
+    let ask = |world: &mut World, headers: &str, id: u32| {
         let ping = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
         let alone = world.connect();
         let answers = [kept, alone].map(|wire| {
