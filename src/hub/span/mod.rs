@@ -9,6 +9,8 @@ mod notices;
 mod opening;
 mod questions;
 mod subscriptions;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

@@ -10,6 +10,7 @@ mod http;
 mod left;
 mod shared;
 mod storm;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -97,6 +97,7 @@ pub(super) struct World {
     pub(super) diagnostics: Vec<String>,
     next_id: u64,
     keeps_events: bool,
+    /// The handshake was sent: it is, before anything else, when the servers are there.
     greeted: bool,
 }
 
@@ -194,7 +195,6 @@ impl World {
 
     /// A line of the client.
     pub(super) fn send(&mut self, line: &str) {
-        // The only server is met with the handshake: it has its script by now.
         if !std::mem::replace(&mut self.greeted, true) {
             self.send(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#);
             self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
