@@ -34,6 +34,8 @@ pub enum Subject {
     Downstream,
     /// The before-tool-call hook.
     Hook,
+    /// The gate, and calls that wait for a person.
+    Gate,
     /// The channel bridge: queue, approvals, permissions.
     Bridge,
     /// An upstream MCP server.

@@ -86,6 +86,8 @@ struct Approval {
     place: u64,
     /// When it was tracked, counted in arrivals.
     arrival: u64,
+    /// It is of our own gate, which tells when it is gone.
+    held: bool,
     due: Uptime,
 }
 
@@ -151,8 +153,23 @@ impl Approvals {
         payload: &RawValue,
     ) -> Result<(), NoId> {
         let (id, record) = read(payload)?;
-        self.insert(now, kind, id, &record);
+        self.insert(now, kind, id, &record, false);
         Ok(())
+    }
+
+    /// Tracks a call that our gate holds.
+    ///
+    /// # Errors
+    /// When it has no id.
+    pub(super) fn held(&mut self, now: Now, payload: &RawValue) -> Result<(), NoId> {
+        let (id, record) = read(payload)?;
+        self.insert(now, Kind::Plugin, id, &record, true);
+        Ok(())
+    }
+
+    /// Forgets one.
+    pub(super) fn forget(&mut self, id: &str) {
+        self.remove(id);
     }
 
     /// Forgets a decided approval.
@@ -172,14 +189,24 @@ impl Approvals {
 
     /// Merges what the Gateway says is pending of one kind, as asked for at `mark`. Returns how
     /// many entries had no id.
-    pub(super) fn listed(&mut self, now: Now, kind: Kind, mark: u64, list: &[&RawValue]) -> usize {
+    ///
+    /// Those that are `ours` stand in the table already, by another id.
+    pub(super) fn listed(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        mark: u64,
+        list: &[&RawValue],
+        ours: impl Fn(&str) -> bool,
+    ) -> usize {
         let mut unreadable = 0;
         let mut alive = BTreeSet::new();
         for entry in list {
             match read(entry) {
+                Ok((id, _)) if ours(&id) => {}
                 Ok((id, record)) => {
                     if !self.pending.contains_key(&id) {
-                        self.insert(now, kind, id.clone(), &record);
+                        self.insert(now, kind, id.clone(), &record, false);
                     }
                     alive.insert(id);
                 }
@@ -188,7 +215,8 @@ impl Approvals {
         }
         let Self { pending, bytes, .. } = self;
         pending.retain(|id, approval| {
-            let gone = approval.kind == kind && approval.arrival < mark && !alive.contains(id);
+            let known = approval.held || approval.arrival >= mark || alive.contains(id);
+            let gone = approval.kind == kind && !known;
             if gone {
                 *bytes -= approval.bytes();
             }
@@ -197,7 +225,7 @@ impl Approvals {
         unreadable
     }
 
-    fn insert(&mut self, now: Now, kind: Kind, id: String, record: &Record<'_>) {
+    fn insert(&mut self, now: Now, kind: Kind, id: String, record: &Record<'_>, held: bool) {
         let replaced = self.remove(&id);
         let expires = record.expires_at_ms.filter(|raw| number(raw).is_some());
         let due = match expires.and_then(number) {
@@ -222,6 +250,7 @@ impl Approvals {
             expires_at_ms: expires.map(ToOwned::to_owned),
             place: replaced.map_or(self.arrivals, |old| old.place),
             arrival: self.arrivals,
+            held,
             due,
         };
         self.arrivals += 1;
@@ -506,7 +535,13 @@ mod tests {
             raw(r#"{"id":"new"}"#),
             raw("{}"),
         ];
-        let unreadable = table.listed(at(0), Kind::Exec, mark, &[&list[0], &list[1], &list[2]]);
+        let unreadable = table.listed(
+            at(0),
+            Kind::Exec,
+            mark,
+            &[&list[0], &list[1], &list[2]],
+            |_| false,
+        );
         assert_eq!(unreadable, 1);
         let shown = listed(&table);
         for id in ["open", "other kind", "after we asked", "asked again", "new"] {

@@ -129,6 +129,9 @@ impl Bridge {
         if payload.is_some_and(|raw| !is_object(raw)) {
             return self.malformed(name, "the payload is no object");
         }
+        if requested.is_none() && payload.is_some_and(|raw| self.hold_resolved(raw)) {
+            return;
+        }
         let tracked = match (payload, requested) {
             (Some(raw), Some(kind)) => self.approvals.requested(now, kind, raw),
             (Some(raw), None) => self.approvals.resolved(raw),

@@ -21,12 +21,15 @@
 //! | `exec.approval.*`, `plugin.approval.*` | `…_requested`, `…_resolved` | approval comes, goes | – |
 //! | anything else | – | – | – |
 //!
+//! Calls that the gate holds for a person stand among the approvals, as plugin approvals; see `holds`.
+//!
 //! Source: OpenClaw `openclaw-serve` §3.3 to §3.7. Events that cannot be read are counted, reported
 //! now and then, and skipped.
 
 mod approvals;
 mod conversation;
 mod events;
+mod holds;
 mod permissions;
 mod queue;
 mod raw_json;
@@ -39,6 +42,8 @@ use std::collections::{BTreeSet, VecDeque};
 use serde_json::value::RawValue;
 
 use self::approvals::{Approvals, Kind};
+use self::holds::Holds;
+pub use self::holds::responded;
 use self::permissions::Permissions;
 use self::queue::{Event, EventQueue, event_result};
 use self::raw_json::{elements, string};
@@ -48,7 +53,7 @@ use self::waiters::{Waiters, Wish};
 use crate::clock::{Deadline, Now};
 use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::entropy::Entropy;
-use crate::gate::GatedCall;
+use crate::gate::{Answer, GatedCall};
 use crate::gateway::session::GatewayError;
 use crate::ids::CallId;
 use crate::limits::Limits;
@@ -122,6 +127,18 @@ pub enum BridgeOutput {
         /// For a person.
         message: String,
     },
+    /// Somebody answered about a call that the gate holds.
+    Decide {
+        /// The call of `permissions_respond` by which it came, which gets the outcome by [`responded`]; `None`:
+        /// it came from the Gateway.
+        call: Option<CallId>,
+        /// Our id of the held call.
+        id: String,
+        /// What was answered.
+        answer: Answer,
+        /// Who answered at the Gateway. Text from outside.
+        by: String,
+    },
     /// Something to tell the person who runs us.
     Diagnostic(Diagnostic),
 }
@@ -161,6 +178,7 @@ pub struct Bridge {
     queue: EventQueue,
     waiters: Waiters,
     approvals: Approvals,
+    holds: Holds,
     permissions: Permissions,
     steps: Steps,
     /// Events that could not be read, ever.
@@ -192,6 +210,7 @@ impl Bridge {
             queue: EventQueue::new(limits),
             waiters: Waiters::new(limits),
             approvals: Approvals::new(limits),
+            holds: Holds::default(),
             permissions: Permissions::new(limits),
             steps: Steps::new(limits),
             malformed: 0,
@@ -271,6 +290,16 @@ impl Bridge {
     }
 
     fn ask(&mut self, now: Now, id: CallId, ask: Ask, entropy: &mut dyn Entropy) {
+        if let Ask::Respond {
+            kind: Kind::Plugin,
+            id: approval,
+            decision,
+        } = &ask
+        {
+            if self.respond_to_hold(id, approval, decision) {
+                return;
+            }
+        }
         let may_wait = !matches!(ask, Ask::Respond { .. });
         let request = match steps::begin(ask, entropy) {
             Ok(request) => request,
@@ -323,6 +352,7 @@ impl Bridge {
             let request = self.steps.ask_approvals(kind, self.approvals.mark());
             self.outputs.push_back(request);
         }
+        self.show_holds(now);
     }
 
     /// The link is lost, or could not be made again. `why` is in words for a person. Requests that
@@ -373,6 +403,7 @@ impl Bridge {
             (Some(Asker::Call { call, .. }), Err(error)) => {
                 self.answer(call, ToolResult::error(&error.to_string()));
             }
+            (Some(Asker::Hold { id, step }), outcome) => self.hold_answered(&id, step, outcome),
             (Some(Asker::Approvals { kind, mark }), Ok(payload)) => {
                 self.merge_approvals(now, kind, mark, &payload);
             }
@@ -394,7 +425,9 @@ impl Bridge {
         let Some(list) = elements(payload) else {
             return self.list_fault(kind, "the answer is no list");
         };
-        let unreadable = self.approvals.listed(now, kind, mark, &list);
+        let holds = &self.holds;
+        let is_ours = |id: &str| holds.is_theirs(id);
+        let unreadable = self.approvals.listed(now, kind, mark, &list, is_ours);
         if unreadable > 0 {
             self.list_fault(kind, &format!("{unreadable} entries have no id"));
         }

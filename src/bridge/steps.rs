@@ -21,6 +21,7 @@ use serde_json::value::RawValue;
 
 use super::approvals::Kind;
 use super::conversation::{Conversation, attachments, entry_has_id};
+use super::holds::HoldStep;
 use super::raw_json::{elements, is_object, pretty, trim, write_member, write_raw};
 use super::tools::Ask;
 use super::{BridgeOutput, Ticket};
@@ -323,6 +324,12 @@ pub(super) enum Asker {
         step: Step,
         method: &'static str,
     },
+    /// A call that the gate holds.
+    Hold {
+        /// Our id.
+        id: String,
+        step: HoldStep,
+    },
     /// The table of approvals, after the link got ready.
     Approvals {
         kind: Kind,
@@ -429,6 +436,22 @@ impl Steps {
         self.open(asker, kind.list_method(), "{}".to_owned())
     }
 
+    /// Asks the Gateway about a held call.
+    ///
+    /// # Errors
+    /// When there are too many requests.
+    pub(super) fn ask_for_hold(
+        &mut self,
+        id: &str,
+        step: HoldStep,
+        method: &'static str,
+        params: String,
+    ) -> Result<BridgeOutput, TooMany> {
+        self.check_room()?;
+        let id = id.to_owned();
+        Ok(self.open(Asker::Hold { id, step }, method, params))
+    }
+
     fn open(&mut self, asker: Asker, method: &'static str, params: String) -> BridgeOutput {
         self.last = Ticket(self.last.0 + 1);
         self.open.insert(self.last, asker);
@@ -467,7 +490,7 @@ impl Steps {
         self.held.retain(|held| held.call != call);
         self.open.retain(|_, asker| match asker {
             Asker::Call { call: of, .. } => *of != call,
-            Asker::Approvals { .. } => true,
+            Asker::Approvals { .. } | Asker::Hold { .. } => true,
         });
         before != self.held.len() + self.open.len()
     }
@@ -491,7 +514,7 @@ impl Steps {
                     }
                     Some((call, text))
                 }
-                Asker::Approvals { .. } => None,
+                Asker::Approvals { .. } | Asker::Hold { .. } => None,
             });
         all.extend(open);
         all

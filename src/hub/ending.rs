@@ -24,6 +24,12 @@ impl Hub {
         let why = why(&outcome);
         let stopped = outcome == Outcome::Stopped;
         self.ending = Some((outcome, now.after(self.limits.shutdown_timeout)));
+        // While the bridge still tells the Gateway that nobody need approve them any more.
+        for call in self.ledger.at(Place::Gate) {
+            self.gate.cancel(call);
+            self.answer(now, call, &ToolResult::error(&why));
+        }
+        self.step_holds(now);
         if stopped {
             self.bridge.wind_down(&why);
         } else {
@@ -39,10 +45,6 @@ impl Hub {
                 self.io.push_back(request);
             }
             self.wires.retain(|_, owner| *owner != Owner::Hook(call));
-        }
-        for call in self.ledger.at(Place::Gate) {
-            self.gate.cancel(call);
-            self.answer(now, call, &ToolResult::error(&why));
         }
         self.drop_parked_calls(now, &why);
         self.refuse_openings(now, &why);

@@ -10,8 +10,10 @@
 //! touch other children; a turn ends when all are empty. Children never call up and never meet.
 //!
 //! An embedding program drives the hub like any [`Driven`] machine and drains [`Hub::poll_event`] beside
-//! it; questions it gets there are answered by [`Hub::resolve_gate`].
+//! it; questions it gets there are answered by [`Hub::resolve_gate`]. Rules of the gate are given by
+//! [`Hub::set_rules`], before the first client is let in.
 
+mod approvals;
 mod audit;
 mod doors;
 mod ending;
@@ -32,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::approvals::{APPROVALS_LIST_METHOD, APPROVALS_RESOLVE_METHOD};
 use self::audit::Trail;
 use self::doors::LineClient;
 use self::gateway_side::GatewaySide;
@@ -177,7 +180,8 @@ pub struct HookConfig {
 /// What the embedding program is told.
 #[derive(Debug)]
 pub enum HubEvent {
-    /// A call waits for a verdict: answer by [`Hub::resolve_gate`].
+    /// A call waits for a verdict: answer by [`Hub::resolve_gate`]. One that waits for a person is among
+    /// [`Hub::held_calls`], too, and somebody else may answer it first.
     GateAsked {
         /// The call.
         call: CallId,
@@ -465,6 +469,7 @@ impl Hub {
             let moved = self.step_gateway(now)
                 | self.step_bridge(now)
                 | self.step_hooks(now)
+                | self.step_holds(now)
                 | self.step_plugins(now)
                 | self.step_local(now)
                 | self.step_upstream(now)

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use super::approvals::is_private;
 use super::ledger::Place;
 use super::local_side::Facts;
 use super::span::Subscribing;
-use super::{Hub, HubEvent, LIMITS_METHOD, Owner};
+use super::{Hub, HubEvent, Owner};
 use crate::bridge::{Bridge, BridgeOutput};
 use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
@@ -71,9 +72,8 @@ impl Hub {
             "tools/list" if self.gateway.is_some() => {
                 self.serve_own_list(now, peer, PagedList::Tools, &request);
             }
-            LIMITS_METHOD if self.may_see_limits(peer) => {
-                let document = self.limits_document();
-                self.respond(now, peer, request.key, Answer::Result(&document));
+            method if is_private(method) && self.may_see_limits(peer) => {
+                self.serve_private(now, peer, &request);
             }
             "tools/call" => match tool_call(&request) {
                 Ok(call) => {
@@ -182,6 +182,7 @@ impl Hub {
                 },
             );
         }
+        self.tag_holds();
         let passage = self.gate.admit(now, call);
         self.route_passage(now, passage);
     }
@@ -303,6 +304,12 @@ impl Hub {
                         });
                     }
                 }
+                BridgeOutput::Decide {
+                    call,
+                    id,
+                    answer,
+                    by,
+                } => self.decide_for_bridge(now, call, &id, (answer, &by)),
                 BridgeOutput::Diagnostic(diagnostic) => self.diagnose(diagnostic),
             }
         }

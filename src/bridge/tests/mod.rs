@@ -2,6 +2,7 @@
 
 mod calls;
 mod events;
+mod holds;
 mod model;
 mod odd_values;
 mod prompts;
@@ -24,6 +25,8 @@ struct Rig {
     notes: VecDeque<(&'static str, String)>,
     progress: Vec<(CallId, u64, Option<u64>)>,
     diagnostics: Vec<Diagnostic>,
+    /// Answers about held calls: the call that brought it, our id, the answer, who.
+    decisions: Vec<(Option<CallId>, String, &'static str, String)>,
 }
 
 /// Wall clock of the rig when its uptime is zero.
@@ -44,6 +47,7 @@ impl Rig {
             notes: VecDeque::new(),
             progress: Vec::new(),
             diagnostics: Vec::new(),
+            decisions: Vec::new(),
         }
     }
 
@@ -76,6 +80,12 @@ impl Rig {
                     total,
                     ..
                 } => self.progress.push((call, progress, total)),
+                BridgeOutput::Decide {
+                    call,
+                    id,
+                    answer,
+                    by,
+                } => self.decisions.push((call, id, answer.as_str(), by)),
                 BridgeOutput::Diagnostic(diagnostic) => self.diagnostics.push(diagnostic),
             }
         }

@@ -10,8 +10,9 @@
 use super::finding::{Look, Wanted};
 use super::{Cursor, PagedList, RESOURCES, list_of};
 use crate::clock::{Deadline, Now, Uptime};
+use crate::hub::Hub;
+use crate::hub::approvals::is_private;
 use crate::hub::span::UpstreamSide;
-use crate::hub::{Hub, LIMITS_METHOD};
 use crate::ids::{PeerId, RuntimeId};
 use crate::link::Driven as _;
 use crate::manager::server_config::ServerKey;
@@ -126,7 +127,7 @@ impl Hub {
         peer: PeerId,
         request: ServerRequest,
     ) -> Option<ServerRequest> {
-        if self.upstream.is_none() || &*request.method == LIMITS_METHOD || self.is_ours(&request) {
+        if self.upstream.is_none() || is_private(&request.method) || self.is_ours(&request) {
             return Some(request);
         }
         let request = self.resume_parked(now, peer, request)?;

@@ -1,0 +1,347 @@
+//! Held calls in a hub with local tools, on a socket, on stdin and over HTTP.
+
+use super::*;
+use crate::bridge::ChannelMode;
+use crate::clock::Uptime;
+use crate::entropy::Seeded;
+use crate::gate::{Action, RuleSpec, RulesSpec, Verdict};
+use crate::hub::{HttpConfig, HubConfig, HubEvent, HubPolicy, LocalConfig, ServerIdentity};
+use crate::ids::WireId;
+use crate::limits::Limits;
+use crate::link::http_rules::AccessRules;
+use crate::link::{Driven, IoEvent};
+use crate::local::{LocalReply, Registry, Tool};
+
+const HOLD: Action = Action::Hold {
+    title: None,
+    description: None,
+    timeout: None,
+};
+
+struct World {
+    hub: Hub,
+    now: Now,
+    socket: WireId,
+    events: Vec<HubEvent>,
+}
+
+impl World {
+    /// A hub with the tool `work`, whose calls from other users than 7 are held.
+    fn new(policy: HubPolicy) -> Self {
+        let mut registry = Registry::new();
+        let tool = Tool::new("work", "Works", r#"{"type":"object"}"#);
+        registry.add_tool(tool).expect("a good tool");
+        let config = HubConfig {
+            limits: Limits::default(),
+            identity: ServerIdentity::default(),
+            gateway: None,
+            local: Some(LocalConfig {
+                registry,
+                state_key: [1; 32],
+            }),
+            plugins: Vec::new(),
+            upstream: None,
+            channel_mode: ChannelMode::Off,
+            verbose: false,
+            policy,
+            http: HttpConfig {
+                rules: AccessRules::loopback(),
+            },
+            tap: false,
+        };
+        let now = Now {
+            up: Uptime::ZERO,
+            unix_ms: 5_000,
+        };
+        let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
+        let free = RuleSpec {
+            principals: vec!["unix:7".to_owned()],
+            ..RuleSpec::default()
+        };
+        let held = RuleSpec {
+            action: HOLD,
+            ..RuleSpec::default()
+        };
+        let spec = RulesSpec {
+            rules: vec![free, held],
+            ..RulesSpec::default()
+        };
+        let rules = Rules::compile(spec, &Limits::DEFAULT).expect("good rules");
+        hub.set_rules(rules).expect("no hook in them");
+        let socket = hub.listen_unix("/run/x".into());
+        Self {
+            hub,
+            now,
+            socket,
+            events: Vec::new(),
+        }
+    }
+
+    fn connect(&mut self, uid: u32) -> WireId {
+        let peer = format!("unix:uid={uid},pid=2");
+        let wire = self.hub.handle_accept(self.now, self.socket, &peer);
+        wire.expect("room")
+    }
+
+    fn tell(&mut self, wire: WireId, event: IoEvent<'_>) {
+        self.hub.handle_io(self.now, wire, event);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while self.hub.poll_io().is_some() {}
+        while let Some(event) = self.hub.poll_event() {
+            if !matches!(event, HubEvent::Diagnostic(_)) {
+                self.events.push(event);
+            }
+        }
+    }
+
+    /// A request, and what was answered at once.
+    fn ask(&mut self, wire: WireId, id: u32, method: &str, params: &str) -> String {
+        let line =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        self.tell(wire, IoEvent::Bytes(format!("{line}\n").as_bytes()));
+        self.take(wire)
+    }
+
+    fn take(&mut self, wire: WireId) -> String {
+        let out = self.hub.outgoing(wire).expect("a wire of the hub");
+        let text = String::from_utf8(out.pending().to_vec()).expect("UTF-8");
+        out.advance(text.len());
+        self.tell(wire, IoEvent::Drained);
+        text
+    }
+
+    fn call(&mut self, wire: WireId) -> String {
+        self.ask(
+            wire,
+            1,
+            "tools/call",
+            r#"{"name":"work","arguments":{"n":1.0}}"#,
+        )
+    }
+
+    fn list(&mut self, wire: WireId) -> String {
+        self.ask(wire, 2, APPROVALS_LIST_METHOD, "{}")
+    }
+
+    fn resolve(&mut self, wire: WireId, id: &str, decision: &str) -> String {
+        let params = format!(r#"{{"id":"{id}","decision":"{decision}","reason":"r"}}"#);
+        self.ask(wire, 3, APPROVALS_RESOLVE_METHOD, &params)
+    }
+
+    fn held(&self) -> Option<String> {
+        self.hub.held_calls().next().map(|held| held.id.clone())
+    }
+
+    /// The call that reached the tool, which answers it.
+    fn works(&mut self) -> bool {
+        let at = |event: &HubEvent| matches!(event, HubEvent::Local(_));
+        let Some(at) = self.events.iter().position(at) else {
+            return false;
+        };
+        if let HubEvent::Local(request) = self.events.remove(at) {
+            let reply = LocalReply::text("done");
+            self.hub.resolve_local(self.now, request.call, reply);
+            self.drain();
+        }
+        true
+    }
+}
+
+#[test]
+fn who_is_on_the_socket_answers_for_others_and_not_for_itself() {
+    let mut world = World::new(HubPolicy::Open);
+    let (caller, other) = (world.connect(1), world.connect(1));
+    assert_eq!(world.call(caller), "");
+    let id = world.held().expect("held");
+    let list = world.list(other);
+    let row = format!(
+        r#"{{"approvals":[{{"id":"{id}","title":"work of local","description":"","tool":"work","server":"local","caller":"","principal":"unix:1","arguments":{{"n":1.0}},"rule":1,"createdAtMs":5000,"expiresAtMs":125000,"expiresInMs":120000}}]}}"#
+    );
+    assert!(list.contains(&row), "{list}\n{row}");
+    let own = world.resolve(caller, &id, "allow-once");
+    assert!(own.contains("cannot answer for its own calls"), "{own}");
+    for (wrong, words) in [
+        (
+            world.resolve(other, "hold-1", "allow-once"),
+            "unknown or expired",
+        ),
+        (world.resolve(other, &id, "yes"), "found yes"),
+        (
+            world.ask(other, 3, APPROVALS_RESOLVE_METHOD, "{}"),
+            "missing field",
+        ),
+    ] {
+        assert!(wrong.contains("-32602") && wrong.contains(words), "{wrong}");
+    }
+    assert!(!world.works());
+    let done = world.resolve(other, &id, "allow-once");
+    let result = format!(r#""result":{{"id":"{id}","decision":"allow-once"}}"#);
+    assert!(done.contains(&result), "{done}");
+    assert!(world.works());
+    assert!(world.take(caller).contains("done"));
+    assert!(world.list(other).contains(r#"{"approvals":[]}"#));
+    assert!(
+        world
+            .resolve(other, &id, "deny")
+            .contains("unknown or expired")
+    );
+}
+
+#[test]
+fn a_no_is_told_to_the_caller_and_a_user_may_be_spared() {
+    let mut world = World::new(HubPolicy::Open);
+    let (caller, other) = (world.connect(1), world.connect(7));
+    world.call(caller);
+    let id = world.held().expect("held");
+    world.resolve(other, &id, "deny");
+    let told = world.take(caller);
+    let words = "tool call refused: denied by unix:7: r";
+    assert!(
+        told.contains(words) && told.contains("\"isError\":true"),
+        "{told}"
+    );
+    world.call(other);
+    assert!(world.works(), "the rule lets this user pass");
+}
+
+#[test]
+fn elsewhere_the_methods_do_not_exist() {
+    let mut world = World::new(HubPolicy::Open);
+    world.hub.serve_stdio(world.now);
+    let wire = WireId(1);
+    for method in [APPROVALS_LIST_METHOD, APPROVALS_RESOLVE_METHOD] {
+        let answer = world.ask(wire, 1, method, "{}");
+        assert!(answer.contains("-32601"), "{answer}");
+    }
+    world.call(wire);
+    let held = world.hub.held_calls().next().expect("held");
+    assert_eq!(&*held.principal, "stdio");
+}
+
+#[test]
+fn nothing_is_left_of_a_call_whose_time_or_caller_is_gone() {
+    let endings: [fn(&mut World, WireId); 4] = [
+        |world, _| {
+            world.now.up = world.now.after(std::time::Duration::from_secs(120));
+            world.hub.handle_timeout(world.now);
+        },
+        |world, wire| {
+            let cancel =
+                r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+            world.tell(wire, IoEvent::Bytes(format!("{cancel}\n").as_bytes()));
+        },
+        |world, wire| world.tell(wire, IoEvent::WriteClosed),
+        |world, _| world.hub.shutdown(world.now),
+    ];
+    for (i, end) in endings.into_iter().enumerate() {
+        let mut world = World::new(HubPolicy::Open);
+        let (caller, other) = (world.connect(1), world.connect(1));
+        world.call(caller);
+        let id = world.held().expect("held");
+        end(&mut world, caller);
+        assert_eq!(world.held(), None, "{i}");
+        assert_eq!(world.hub.open_calls(), 0, "{i}");
+        if i < 3 {
+            let late = world.resolve(other, &id, "allow-once");
+            assert!(late.contains("unknown or expired"), "{i}: {late}");
+        }
+        assert!(!world.works(), "{i}");
+        if i == 0 {
+            let told = world.take(caller);
+            assert!(
+                told.contains("nobody approved it within 120000 ms"),
+                "{told}"
+            );
+        }
+    }
+}
+
+#[test]
+fn allow_always_lasts_for_the_same_caller() {
+    let mut world = World::new(HubPolicy::Open);
+    let (caller, other) = (world.connect(1), world.connect(1));
+    world.call(caller);
+    let id = world.held().expect("held");
+    world.resolve(other, &id, "allow-always");
+    assert!(world.works());
+    world.call(caller);
+    assert!(world.works(), "not held again");
+    let stranger = world.connect(2);
+    world.call(stranger);
+    assert!(!world.works() && world.held().is_some());
+}
+
+#[test]
+fn an_embedding_program_sees_and_answers_what_is_held() {
+    let mut world = World::new(HubPolicy::Embedder);
+    let caller = world.connect(1);
+    for way in 0..2 {
+        world.call(caller);
+        let held = world.hub.held_calls().next().expect("held").clone();
+        let asked = world.events.pop();
+        let Some(HubEvent::GateAsked { call, title, .. }) = asked else {
+            panic!("not asked: {asked:?}")
+        };
+        assert_eq!((call, &*title), (held.call, "work of local"));
+        let now = world.now;
+        if way == 0 {
+            let allow = Verdict::Allow { arguments: None };
+            world.hub.resolve_gate(now, call, allow);
+        } else {
+            let answered = world
+                .hub
+                .answer_hold(now, &held.id, Answer::AllowOnce, "Ada", None);
+            assert_eq!(answered, Ok(()));
+        }
+        world.drain();
+        assert!(world.works() && world.events.is_empty(), "asked once");
+    }
+    let gone = world
+        .hub
+        .answer_hold(world.now, "hold-1", Answer::Deny, "Ada", None);
+    assert_eq!(gone, Err(NotHeld));
+}
+
+#[test]
+fn over_http_whoever_shows_the_same_credentials_is_the_same() {
+    let mut world = World::new(HubPolicy::Open);
+    let listener = world.hub.listen_http("127.0.0.1", 8808);
+    let mut send = |headers: &str, body: &str| {
+        let wire = world
+            .hub
+            .handle_accept(world.now, listener, "127.0.0.1:5")
+            .expect("a wire");
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:8808\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        world.tell(wire, IoEvent::Bytes(head.as_bytes()));
+    };
+    let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+    // A session of its own, and then a stateless call.
+    send("", hello);
+    send(
+        "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: work\r\n",
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}}}"#,
+    );
+    let peers = world.hub.all_peers();
+    assert!(peers.len() >= 2, "{peers:?}");
+    let Some(held) = world.hub.held_calls().next().cloned() else {
+        panic!("not held")
+    };
+    assert_eq!(&*held.principal, "http");
+    for peer in peers {
+        let outcome =
+            world
+                .hub
+                .answer_by_client(world.now, peer, &held.id, Answer::AllowOnce, None);
+        assert_eq!(outcome, Err(Unanswered::Own), "{peer:?}");
+    }
+    let on_socket = world.connect(1);
+    let answer = world.resolve(on_socket, &held.id, "allow-once");
+    assert!(answer.contains("allow-once") && world.works(), "{answer}");
+}
