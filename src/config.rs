@@ -10,6 +10,7 @@
 mod audit;
 mod codex;
 mod document;
+mod gate;
 pub mod import;
 mod lock;
 mod plugins;
@@ -28,6 +29,7 @@ pub use self::audit::AuditConfig;
 use self::document::Document;
 pub use self::lock::LockConfig;
 pub use self::servers::ServerMap;
+use crate::gate::{RuleError, Rules, RulesSpec};
 use crate::gateway::endpoint::{ConfigSecret, ConfiguredSecrets, GatewayConfig, expand_home};
 use crate::limits::{LimitError, Limits};
 use crate::secret::Secret;
@@ -39,6 +41,8 @@ pub struct Config {
     pub gateway: GatewayConfig,
     /// `hooks.beforeToolCall`: who is asked before a tool runs.
     pub before_tool_call: Option<HookConfig>,
+    /// `gate`: rules about tool calls.
+    pub gate: RulesSpec,
     /// `audit`: where calls are recorded.
     pub audit: AuditConfig,
     /// `lock`: which tools may be used.
@@ -80,6 +84,10 @@ pub enum ConfigError {
         /// What kind of value it is.
         found: &'static str,
     },
+    /// A key that is not known where no other may stand, and what about it.
+    Unknown(String, &'static str),
+    /// A rule of the gate that cannot be kept.
+    Rule(RuleError),
     /// A limit that cannot be set.
     Limit(LimitError),
 }
@@ -91,6 +99,8 @@ impl fmt::Display for ConfigError {
             Self::Syntax(what) => write!(f, "is not JSON5: {what}"),
             Self::Toml(what) => write!(f, "is not TOML: {what}"),
             Self::Key { key, must, found } => write!(f, "{key} must be {must} (found {found})"),
+            Self::Unknown(key, what) => write!(f, "{key} {what}"),
+            Self::Rule(error) => write!(f, "gate.{error}"),
             Self::Limit(error) => write!(f, "limits: {error}"),
         }
     }
@@ -133,12 +143,21 @@ impl Config {
         Ok(Self {
             gateway: read_gateway(&root.section("gateway")?)?,
             before_tool_call: read_hook(&root.section("hooks")?.section("beforeToolCall")?)?,
+            gate: gate::read(&root.section("gate")?)?,
             audit: AuditConfig::read(&root.section("audit")?)?,
             lock: LockConfig::read(&root.section("lock")?)?,
             limits: read_limits(&root.section("limits")?)?,
             servers: ServerMap::of(&document),
             plugins: plugins::read(&document)?,
         })
+    }
+
+    /// The rules of the gate.
+    ///
+    /// # Errors
+    /// The first that cannot be kept.
+    pub fn rules(&self, limits: &Limits) -> Result<Rules, ConfigError> {
+        Rules::compile(self.gate.clone(), limits).map_err(ConfigError::Rule)
     }
 
     /// A path in the file: `~` is home, and what does not begin at the root begins where the file is.

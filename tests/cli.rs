@@ -10,6 +10,8 @@
     reason = "a test that cannot go on fails with the line that could not"
 )]
 
+#[path = "cli/approvals.rs"]
+mod approvals;
 #[path = "cli/audit.rs"]
 mod audit;
 #[path = "cli/client/mod.rs"]

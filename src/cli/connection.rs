@@ -8,6 +8,7 @@ use crate::clock::Now;
 use crate::config::{self, AuditConfig, Config};
 use crate::diagnostic::{Diagnostic, Level};
 use crate::entropy::Entropy;
+use crate::gate::Rules;
 use crate::gateway::endpoint::{
     Credentials, Endpoint, EndpointInputs, SecretFlag, expand_home, inline_secret_warning,
     secret_flag,
@@ -29,6 +30,9 @@ pub(super) struct Settings {
     pub(super) audit: AuditConfig,
     /// `audit.file`, from here.
     pub(super) audit_file: Option<PathBuf>,
+    pub(super) rules: Rules,
+    /// The file that says so.
+    pub(super) file: Option<PathBuf>,
     pub(super) lock: LockSettings,
 }
 
@@ -54,14 +58,11 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
             audit: AuditConfig::default(),
             audit_file: None,
             lock: LockSettings::default(),
+            rules: Rules::default(),
+            file: None,
         });
     };
-    let unusable = |error: config::ConfigError| {
-        Failure::new(
-            Exit::Usage,
-            format!("configuration {} {error}", path.display()),
-        )
-    };
+    let unusable = |error: config::ConfigError| unusable(&path, &error);
     let config = Config::read(&path).map_err(unusable)?;
     config.apply_limits(&mut limits).map_err(unusable)?;
     let home = config::environment().remove("HOME");
@@ -78,6 +79,7 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
             .map(|(name, _)| name.clone())
             .collect(),
     };
+    let config_rules = config.rules(&limits);
     let hook = config.before_tool_call.and_then(|hook| {
         let mut command = hook.command.into_iter();
         let program = command.next()?;
@@ -92,13 +94,37 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
             timeout: hook.timeout,
         })
     });
+    let rules = config_rules.map_err(unusable)?;
+    if let (None, Some(rule)) = (&hook, rules.first_hook()) {
+        let error = config::ConfigError::Unknown(
+            format!("gate.rules[{rule}].action"),
+            "asks the hook, and there is no hooks.beforeToolCall",
+        );
+        return Err(unusable(error));
+    }
     Ok(Settings {
         limits,
         hook,
         audit: config.audit,
         audit_file,
         lock,
+        rules,
+        file: Some(path.clone()),
     })
+}
+
+fn unusable(path: &Path, error: &config::ConfigError) -> Failure {
+    let message = format!("configuration {} {error}", path.display());
+    Failure::new(Exit::Usage, message)
+}
+
+/// The rules that a configuration holds now.
+///
+/// # Errors
+/// Why they cannot be used, in one line.
+pub(super) fn rules_again(path: &Path, limits: &Limits) -> Result<Rules, Failure> {
+    let read = Config::read(path).and_then(|config| config.rules(limits));
+    read.map_err(|error| unusable(path, &error))
 }
 
 /// What a hook inherits: enough to find programs and files, and no credentials of ours.

@@ -1,11 +1,11 @@
 //! `drawspan limits`: the table of bounds in force, of this command line or of a server that runs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::connection::settings;
-use super::running::ask;
+use super::running::{ask, socket};
 use super::{CommandResult, Exit, Failure, print};
 use crate::hub::LIMITS_METHOD;
 use crate::limits::{Entry, Limits};
@@ -35,20 +35,14 @@ fn own(limits: &Limits) -> Vec<Value> {
 
 /// What a running server has in force and in use, with what we know of these limits.
 fn running(address: &str) -> Result<Vec<Value>, Failure> {
-    let Some(path) = address
-        .strip_prefix("unix:")
-        .filter(|path| !path.is_empty())
-    else {
-        let message = format!("cannot connect to {address}: use unix:/PATH");
-        return Err(Failure::new(Exit::Usage, message));
-    };
+    let path = socket(address)?;
     let odd = || {
         Failure::new(
             Exit::Failed,
             format!("{address} answered no list of limits"),
         )
     };
-    let mut document = ask(PathBuf::from(path), LIMITS_METHOD)?;
+    let mut document = ask(path, LIMITS_METHOD, "{}")?;
     let Value::Array(mut rows) = document["limits"].take() else {
         return Err(odd());
     };

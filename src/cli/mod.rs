@@ -3,6 +3,7 @@
 //! stdout carries results or the protocol and nothing else; everything else is on stderr, one line each.
 //! Exit codes are an enum, [`Exit`], and part of the contract with scripts.
 
+mod approvals_command;
 mod audit_command;
 mod audit_log;
 mod client;
@@ -164,6 +165,8 @@ enum Command {
     Doctor(client::DoctorArgs),
     /// Write down what the tools of servers say of themselves, so that `serve` sees when it changes
     Lock(client::LockArgs),
+    /// Show the tool calls that wait for your approval at a running server, and answer them
+    Approvals(ApprovalsArgs),
     /// Check the log that `serve --audit FILE` has written
     Audit(audit_command::AuditArgs),
     /// Print every limit, its value and its reason; of a running server also how much of it is in use
@@ -319,6 +322,46 @@ struct GatewayTarget {
     credentials: CredentialArgs,
 }
 
+#[derive(Debug, Args)]
+struct ApprovalsArgs {
+    /// The server, by its socket: it runs as `drawspan serve --listen unix:/PATH`
+    #[arg(long, global = true, value_name = "unix:/PATH")]
+    connect: Option<String>,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    request: Option<ApprovalsRequest>,
+}
+
+#[derive(Debug, Subcommand)]
+enum ApprovalsRequest {
+    /// List them; what is done without a subcommand
+    List,
+    /// Let calls run
+    Allow {
+        /// Which, as listed
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+    /// Let calls run, and later ones of the same tool, server, client and way in without asking, until the
+    /// server ends
+    AllowAlways {
+        /// Which, as listed
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+    /// Refuse calls
+    Deny {
+        /// Which, as listed
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+        /// What the caller is told
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Speaker {
     User,
@@ -389,6 +432,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Status(args) => client::status(&args),
         Command::Doctor(args) => client::doctor(&args),
         Command::Lock(args) => client::lock(&args),
+        Command::Approvals(args) => approvals_command::run(&args),
         Command::Audit(args) => match args.command {
             audit_command::AuditCommand::Verify(args) => audit_command::verify(&args),
         },

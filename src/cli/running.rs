@@ -37,11 +37,22 @@ struct Question {
     outcome: Option<Result<Value, Failure>>,
 }
 
-/// Asks the server on a socket.
+/// The socket that `--connect` names.
+pub(super) fn socket(address: &str) -> Result<PathBuf, Failure> {
+    match address.strip_prefix("unix:") {
+        Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
+        Some(_) | None => {
+            let message = format!("cannot connect to {address}: use unix:/PATH");
+            Err(Failure::new(Exit::Usage, message))
+        }
+    }
+}
+
+/// Asks the server on a socket. `params` is a raw object.
 ///
 /// # Errors
 /// Nobody listens there, or what does gives no such answer.
-pub(super) fn ask(path: PathBuf, method: &str) -> Result<Value, Failure> {
+pub(super) fn ask(path: PathBuf, method: &str, params: &str) -> Result<Value, Failure> {
     let limits = Limits::default();
     let mut events = start(EventLoop::new(&limits))?;
     let mut question = Question {
@@ -52,7 +63,7 @@ pub(super) fn ask(path: PathBuf, method: &str) -> Result<Value, Failure> {
         until: events.now().after(PATIENCE),
         outcome: None,
     };
-    write_request(question.out.tail(), 1, method, Some("{}"));
+    write_request(question.out.tail(), 1, method, Some(params));
     question.out.tail().push(b'\n');
     loop {
         start(events.turn(&mut [&mut question]))?;

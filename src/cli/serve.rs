@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::audit_log::AuditLog;
-use super::connection::{Connection, connection, credentials, report, settings};
+use super::connection::{Connection, connection, credentials, report, rules_again, settings};
 use super::embedded::{self, Embedded};
 use super::listen::{Door, doors, http_config};
 use super::lock_file::LockFile;
@@ -75,7 +75,9 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     let locked = lock.as_ref().map(LockFile::rule).transpose();
     let locked = locked.map_err(|why| Failure::new(Exit::Usage, why))?;
     let lock_path = lock.as_ref().map(|lock| &lock.path);
-    for file in file.iter().chain(lock_path) {
+    // The servers' file is the settings' one, unless those are the only thing in it.
+    let settings_file = file.as_ref().or(settings.file.as_ref());
+    for file in settings_file.into_iter().chain(lock_path) {
         if let Err(error) = events.watch_file(file) {
             let name = upstreams::label(file);
             say(&format!("warning: changes of {name} are not seen: {error}"));
@@ -105,8 +107,11 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         http,
         tap: false,
     };
+    let limits = config.limits.clone();
     let mut hub = Hub::new(config, Box::new(entropy), now);
     hub.set_lock(now, locked);
+    hub.set_rules(settings.rules)
+        .map_err(|error| Failure::new(Exit::Usage, format!("gate.{error}")))?;
     let mut log = log.inspect(|_| hub.keep_audit(audit.required));
     let chosen = open_doors(&mut hub, doors, now);
     match &mut embedded {
@@ -144,8 +149,11 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
             match (signal, &file) {
                 (HostSignal::Hangup | HostSignal::FileChanged, Some(file)) => {
                     reload(&mut hub, file, now);
+                    reload_rules(&mut hub, settings.file.as_deref(), &limits);
                 }
-                (HostSignal::FileChanged, None) => {}
+                (HostSignal::FileChanged, None) => {
+                    reload_rules(&mut hub, settings.file.as_deref(), &limits);
+                }
                 (HostSignal::Terminate | HostSignal::Interrupt | HostSignal::Hangup, _) => {
                     hub.shutdown(now);
                 }
@@ -189,6 +197,22 @@ fn read_lock_again(hub: &mut Hub, lock: &LockFile, now: Now) {
         Err(why) => say(&format!(
             "warning: {why}; the lock of before is still in force"
         )),
+    }
+}
+
+/// Puts the rules in force that the configuration has now; those of before stay when they cannot be used.
+fn reload_rules(hub: &mut Hub, file: Option<&Path>, limits: &Limits) {
+    let Some(file) = file else { return };
+    let read = rules_again(file, limits).map_err(|failure| failure.message);
+    let set = read.and_then(|rules| {
+        let label = upstreams::label(file);
+        hub.set_rules(rules)
+            .map_err(|error| format!("configuration {label} gate.{error}"))
+    });
+    if let Err(why) = set {
+        say(&format!(
+            "warning: {why}; the rules of before stay in force"
+        ));
     }
 }
 

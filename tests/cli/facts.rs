@@ -105,8 +105,9 @@ fn version() {
 
 #[test]
 fn completions_and_help_name_every_command() {
-    const COMMANDS: [&str; 13] = [
+    const COMMANDS: [&str; 14] = [
         "serve",
+        "approvals",
         "gateway",
         "demo",
         "list",

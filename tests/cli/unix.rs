@@ -30,7 +30,7 @@ fn connect(home: &Home) -> std::io::Result<UnixStream> {
 }
 
 /// An MCP client on the socket.
-struct Client {
+pub(crate) struct Client {
     stream: UnixStream,
     lines: Lines,
     last_id: u64,
@@ -50,7 +50,7 @@ impl Client {
 
     /// One that has met the bridge and its Gateway.
     #[track_caller]
-    fn met(home: &Home) -> Self {
+    pub(crate) fn met(home: &Home) -> Self {
         let mut client = Self::new(home);
         writeln!(client.stream, "{HELLO}").unwrap();
         client.answer(0);
@@ -58,7 +58,7 @@ impl Client {
         client
     }
 
-    fn begin(&mut self, tool: &str, arguments: &str) -> u64 {
+    pub(crate) fn begin(&mut self, tool: &str, arguments: &str) -> u64 {
         self.last_id += 1;
         let (id, stream) = (self.last_id, &mut self.stream);
         writeln!(
@@ -70,7 +70,7 @@ impl Client {
     }
 
     #[track_caller]
-    fn answer(&mut self, id: u64) -> Value {
+    pub(crate) fn answer(&mut self, id: u64) -> Value {
         loop {
             let mut message = parse(&self.lines.expect("the answer"));
             if message["id"] == id {
@@ -80,7 +80,7 @@ impl Client {
     }
 
     #[track_caller]
-    fn call(&mut self, tool: &str, arguments: &str) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: &str) -> Value {
         let id = self.begin(tool, arguments);
         self.answer(id)
     }
