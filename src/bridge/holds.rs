@@ -81,6 +81,9 @@ pub(super) struct Holds {
     pub(super) holds: BTreeMap<String, Hold>,
     /// Decisions about ids that may turn out to be ours, with who decided.
     early: Vec<(String, Answer, String)>,
+    /// The Gateway's ids of those that it is being told the answer of, by ours. It makes an event of that before
+    /// it answers, which is no news.
+    pub(super) told: BTreeMap<String, String>,
     /// Whether it was told that the Gateway does not show them.
     warned: bool,
 }
@@ -128,7 +131,7 @@ impl Holds {
     pub(super) fn is_theirs(&self, id: &str) -> bool {
         let open =
             |hold: &Hold| matches!(&hold.at_gateway, AtGateway::Open(theirs) if *theirs == *id);
-        self.holds.values().any(open)
+        self.holds.values().any(open) || self.told.values().any(|theirs| theirs == id)
     }
 }
 
@@ -265,6 +268,7 @@ impl Bridge {
         let mut params = JsonObject::new();
         params.text("id", theirs);
         params.text("decision", answer.as_str());
+        self.holds.told.insert(id.to_owned(), theirs.to_owned());
         let method = Kind::Plugin.resolve_method();
         self.ask_for_hold(id, HoldStep::Resolve, method, params.end());
     }
@@ -274,8 +278,12 @@ impl Bridge {
             Ok(output) => self.outputs.push_back(output),
             Err(error) => {
                 self.warn_of_holds(&error);
-                if step == HoldStep::Request {
-                    self.set_hold(id, AtGateway::Done);
+                match step {
+                    HoldStep::Request => self.set_hold(id, AtGateway::Done),
+                    HoldStep::Resolve => {
+                        self.holds.told.remove(id);
+                    }
+                    HoldStep::Await => {}
                 }
             }
         }
@@ -296,6 +304,11 @@ impl Bridge {
         step: HoldStep,
         outcome: Result<Box<RawValue>, GatewayError>,
     ) {
+        if step == HoldStep::Resolve {
+            // Done or not, there is nothing more to do.
+            self.holds.told.remove(id);
+            return;
+        }
         let Some(hold) = self.holds.holds.get(id) else {
             return;
         };
@@ -318,8 +331,6 @@ impl Bridge {
             Err(error) => Err(error.to_string()),
         };
         match (step, answered) {
-            // Answered or not, it is over.
-            (HoldStep::Resolve, _) => {}
             (_, Ok((_, _, Some(answer), by))) if over.is_none() => {
                 self.set_hold(id, AtGateway::Done);
                 self.decide(id, answer, by);
@@ -345,7 +356,7 @@ impl Bridge {
                 }
             }
             // It expired there, or is unknown there: it still waits here.
-            (HoldStep::Await, _) => {}
+            (HoldStep::Await | HoldStep::Resolve, _) => {}
         }
     }
 

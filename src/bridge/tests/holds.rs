@@ -139,7 +139,12 @@ fn the_gateway_is_told_what_was_decided_elsewhere() {
         if let Some(decision) = told {
             let params = format!(r#"{{"id":"plugin:1","decision":"{decision}"}}"#);
             let ticket = rig.expect_request("plugin.approval.resolve", &params);
+            // The Gateway tells everybody, us too, and then answers.
+            let before = rig.now("events_poll", "{}");
+            rig.event("plugin.approval.resolved", THEIRS);
+            assert_eq!(rig.now("events_poll", "{}"), before, "no news");
             rig.respond(ticket, r#"{"ok":true}"#);
+            assert!(rig.bridge.holds.told.is_empty());
         }
         assert!(
             rig.requests.is_empty() && rig.decisions.is_empty(),
