@@ -143,6 +143,7 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
             if let (HostSignal::Hangup | HostSignal::FileChanged, Some(lock)) = (signal, &lock) {
                 read_lock_again(&mut hub, lock, now);
                 if file.is_none() {
+                    reload_rules(&mut hub, settings.file.as_deref(), &limits);
                     continue;
                 }
             }
