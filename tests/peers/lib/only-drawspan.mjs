@@ -77,6 +77,31 @@ async function onARunningGateway(checks, side) {
     witness.close();
     assert.equal((await client.end()).code, 0);
   });
+  await checks.check("a call held by a rule is shown at the Gateway and answered there", async () => {
+    const config = path.join(side.gateway.home, "held.json");
+    const rule = { tool: "messages_read", action: "hold", title: "Read it?" };
+    fs.writeFileSync(config, JSON.stringify({ gate: { rules: [rule] } }));
+    const client = side.open({ more: ["--config", config] });
+    await client.initialize();
+    const held = async () => {
+      const open = await side.operator.call("plugin.approval.list");
+      return open.find(({ request }) => request.title === rule.title);
+    };
+    for (const decision of ["allow-once", "deny"]) {
+      const call = client.postTool("messages_read", { session_key: MAIN });
+      const { id, request } = await eventually(10_000, held);
+      assert.deepEqual([request.pluginId, request.toolName], ["drawspan", "messages_read"]);
+      await side.operator.call("plugin.approval.resolve", { id, decision });
+      const { isError = false } = unwrap(await client.answer(call, 5_000));
+      assert.equal(isError, decision === "deny");
+    }
+    // One that its caller takes back is gone there as well.
+    const call = client.postTool("messages_read", { session_key: MAIN });
+    await eventually(10_000, held);
+    client.notify("notifications/cancelled", { requestId: call });
+    await eventually(10_000, async () => !(await held()));
+    assert.equal((await client.end()).code, 0);
+  });
   await checks.check("SIGTERM: waiters answer, exit 0", async () => {
     const client = side.open();
     await client.initialize();
