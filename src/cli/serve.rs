@@ -137,23 +137,29 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
             if let (HostSignal::Hangup, Some(log)) = (signal, &mut log) {
                 log.reopen(now);
                 if file.is_none() && lock.is_none() {
+                    reload_rules_alone(&mut hub, settings.file.as_deref(), &limits);
                     continue;
                 }
             }
             if let (HostSignal::Hangup | HostSignal::FileChanged, Some(lock)) = (signal, &lock) {
                 read_lock_again(&mut hub, lock, now);
                 if file.is_none() {
-                    reload_rules(&mut hub, settings.file.as_deref(), &limits);
+                    reload_rules_alone(&mut hub, settings.file.as_deref(), &limits);
                     continue;
                 }
             }
             match (signal, &file) {
                 (HostSignal::Hangup | HostSignal::FileChanged, Some(file)) => {
-                    reload(&mut hub, file, now);
-                    reload_rules(&mut hub, settings.file.as_deref(), &limits);
+                    // New tools are not to be served by rules that did not know of them.
+                    match reload_rules(&mut hub, settings.file.as_deref(), &limits) {
+                        Ok(()) => reload(&mut hub, file, now),
+                        Err(why) => say(&format!(
+                            "warning: {why}; what it said before is still served"
+                        )),
+                    }
                 }
                 (HostSignal::FileChanged, None) => {
-                    reload_rules(&mut hub, settings.file.as_deref(), &limits);
+                    reload_rules_alone(&mut hub, settings.file.as_deref(), &limits);
                 }
                 (HostSignal::Terminate | HostSignal::Interrupt | HostSignal::Hangup, _) => {
                     hub.shutdown(now);
@@ -201,16 +207,23 @@ fn read_lock_again(hub: &mut Hub, lock: &LockFile, now: Now) {
     }
 }
 
-/// Puts the rules in force that the configuration has now; those of before stay when they cannot be used.
-fn reload_rules(hub: &mut Hub, file: Option<&Path>, limits: &Limits) {
-    let Some(file) = file else { return };
+/// Puts the rules in force that the configuration has now.
+///
+/// # Errors
+/// Why they cannot be used, in one line: those of before stay.
+fn reload_rules(hub: &mut Hub, file: Option<&Path>, limits: &Limits) -> Result<(), String> {
+    let Some(file) = file else { return Ok(()) };
     let read = rules_again(file, limits).map_err(|failure| failure.message);
-    let set = read.and_then(|rules| {
+    read.and_then(|rules| {
         let label = upstreams::label(file);
         hub.set_rules(rules)
             .map_err(|error| format!("configuration {label} gate.{error}"))
-    });
-    if let Err(why) = set {
+    })
+}
+
+/// The same where nothing else is read again.
+fn reload_rules_alone(hub: &mut Hub, file: Option<&Path>, limits: &Limits) {
+    if let Err(why) = reload_rules(hub, file, limits) {
         say(&format!(
             "warning: {why}; the rules of before stay in force"
         ));
@@ -337,7 +350,8 @@ pub(super) fn attend(
             HubEvent::Diagnostic(diagnostic) => report(&diagnostic, verbose),
             HubEvent::StoreToken(token) => keep(files.map(|files| files.store_token(&token))),
             HubEvent::ForgetToken => keep(files.map(IdentityFiles::forget_token)),
-            // Held calls expire by themselves; nobody can be asked on stdin and stdout.
+            // A person answers on a Unix socket, by a channel tool or at the Gateway; nobody can be asked on stdin
+            // and stdout.
             HubEvent::GateAsked { .. }
             | HubEvent::GatewayFrame { .. }
             | HubEvent::Local(_)

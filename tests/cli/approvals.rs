@@ -271,7 +271,18 @@ fn whoever_sits_at_the_gateway_answers_too() {
         0 => Ok(()),
         n => Err(n.to_string()),
     });
-    one.finish().expect_code(0).expect_silence();
+    // And so is one of a bridge that ends.
+    one.begin("messages_read", r#"{"session_key":"agent:main:main"}"#);
+    until("the approval", || match count(&mut two) {
+        1 => Ok(()),
+        n => Err(n.to_string()),
+    });
+    one.signal(Signal::TERM);
+    one.end().expect_code(0).expect_silence();
+    until("its end", || match count(&mut two) {
+        0 => Ok(()),
+        n => Err(n.to_string()),
+    });
     two.finish().expect_code(0).expect_silence();
     gateway.process.signal(Signal::TERM);
     gateway.process.end().expect_code(0);
