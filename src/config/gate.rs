@@ -124,15 +124,15 @@ fn patterns(rule: &Node<'_>, name: &str) -> Result<Vec<String>, ConfigError> {
     let Some(node) = rule.get(name) else {
         return Ok(Vec::new());
     };
-    match node.value {
-        Value::String(pattern) => Ok(vec![pattern.clone()]),
-        Value::Array(items) if !items.is_empty() => {
-            let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
-            let texts: Option<Vec<_>> = texts.collect();
-            texts.ok_or_else(|| node.error(must))
-        }
-        _ => Err(node.error(must)),
+    if let Some(pattern) = node.value.as_str() {
+        return Ok(vec![pattern.to_owned()]);
     }
+    let items = node.value.as_array().filter(|items| !items.is_empty());
+    let texts = items.and_then(|items| {
+        let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
+        texts.collect::<Option<Vec<_>>>()
+    });
+    texts.ok_or_else(|| node.error(must))
 }
 
 fn only(node: &Node<'_>, known: &[&str]) -> Result<(), ConfigError> {
