@@ -102,7 +102,6 @@ fn each_call_leaves_its_decision_and_its_end() {
     let digest = hex(&sha256(br#"{ "password": "hunter2" }"#));
     for (member, value) in [
         ("event", "decision"),
-        ("call", "1"),
         ("caller", "tester"),
         ("principal", "stdio"),
         ("by", "default"),
@@ -113,6 +112,7 @@ fn each_call_leaves_its_decision_and_its_end() {
     ] {
         assert_eq!(first[member], value, "{member} in {first}");
     }
+    assert!(first["call"].is_string());
     let time = first["time"].as_str().unwrap();
     assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
     let ends = lines.iter().filter(|line| line["event"] == "call");
