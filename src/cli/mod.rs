@@ -197,7 +197,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ServeArgs {
-    /// Servers to offer: configured names, URLs or unix:/PATH (default: all that are configured, or the Gateway)
+    /// Servers to offer: configured names, URLs or unix:/PATH (default: all that are configured, with pluginTools, or the Gateway)
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// Show the tools of servers as server__tool: always, never, or when there are several

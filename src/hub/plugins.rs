@@ -115,6 +115,10 @@ impl Hub {
     pub fn set_plugin_tools(&mut self, now: Now, tools: Vec<PluginTool>) {
         if self.offer_plugins(tools) {
             self.reserve_names();
+            if let Some(side) = &mut self.upstream {
+                // An only server is alone no more.
+                side.servers_changed(now);
+            }
             if let Some(local) = &mut self.local {
                 local.desk.list_changed(List::Tools);
             }
@@ -281,4 +285,221 @@ fn offer(registry: &mut Registry, tool: PluginTool, limits: &Limits) -> Result<P
         .add_tool(offer)
         .map_err(|error| error.to_string())?;
     Ok(plugin)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bridge::ChannelMode;
+    use crate::clock::Uptime;
+    use crate::entropy::Seeded;
+    use crate::hub::{HttpConfig, HubConfig, HubEvent, HubPolicy, ServerIdentity};
+    use crate::link::http_rules::AccessRules;
+    use crate::link::{Driven, ExitReport, IoEvent, IoRequest, OpenSpec, Signal};
+    use crate::manager::server_config::StdioTransport;
+
+    fn at(ms: u64) -> Now {
+        Now {
+            up: Uptime::from_millis(ms),
+            unix_ms: 0,
+        }
+    }
+
+    fn tool(name: &str, program: &str) -> PluginTool {
+        PluginTool {
+            name: name.to_owned(),
+            description: String::new(),
+            input_schema: r#"{"type":"object","required":["n"]}"#.to_owned(),
+            program: StdioTransport {
+                command: program.to_owned(),
+                args: Vec::new(),
+                env: BTreeMap::new(),
+                cwd: None,
+            },
+            timeout: (name == "quick").then_some(Duration::from_millis(50)),
+            output_bytes_max: None,
+            validate: name == "checked",
+        }
+    }
+
+    /// A hub with one client and these tools, two of which may run.
+    fn hub(tools: Vec<PluginTool>) -> (Hub, WireId) {
+        let config = HubConfig {
+            limits: Limits {
+                plugin_runs_max: 2,
+                ..Limits::default()
+            },
+            identity: ServerIdentity::default(),
+            gateway: None,
+            local: None,
+            plugins: tools,
+            upstream: None,
+            channel_mode: ChannelMode::Off,
+            verbose: false,
+            policy: HubPolicy::Open,
+            http: HttpConfig {
+                rules: AccessRules::loopback(),
+            },
+            tap: false,
+        };
+        let mut hub = Hub::new(config, Box::new(Seeded::new(1)), at(0));
+        let client = hub.serve_adopted(at(0));
+        assert_eq!(requests(&mut hub), "");
+        (hub, client)
+    }
+
+    /// What the loop is asked for: programs by name, and what becomes of their wires.
+    fn requests(hub: &mut Hub) -> String {
+        let mut asked = Vec::new();
+        while let Some(request) = hub.poll_io() {
+            match request {
+                IoRequest::Open(_, OpenSpec::Child(spec)) => {
+                    asked.push(format!("start {}", spec.program));
+                }
+                IoRequest::Signal(_, Signal::Kill) => asked.push("kill".to_owned()),
+                IoRequest::Close(_) => asked.push("close".to_owned()),
+                IoRequest::Open(..)
+                | IoRequest::Signal(..)
+                | IoRequest::Flush(_)
+                | IoRequest::CloseWrite(_)
+                | IoRequest::Finish(_)
+                | IoRequest::PauseReads(..)
+                | IoRequest::Append(_) => {}
+            }
+        }
+        asked.join(" ")
+    }
+
+    fn call(hub: &mut Hub, client: WireId, id: u64, tool: &str, arguments: &str) {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
+        );
+        hub.handle_io(
+            at(0),
+            client,
+            IoEvent::Bytes(format!("{line}\n").as_bytes()),
+        );
+    }
+
+    /// What the client is told.
+    fn take(hub: &mut Hub, client: WireId) -> String {
+        let out = hub.outgoing(client).expect("the client's wire");
+        let text = String::from_utf8(out.pending().to_vec()).expect("UTF-8");
+        out.advance(text.len());
+        text
+    }
+
+    /// The wire of a program that was started last.
+    fn newest(hub: &Hub) -> WireId {
+        let owners = hub.wires.iter();
+        let of_plugins = owners.filter(|(_, owner)| matches!(owner, Owner::Plugin(_)));
+        *of_plugins.last().expect("a program runs").0
+    }
+
+    #[test]
+    fn a_call_is_a_run() {
+        let (mut hub, client) = hub(vec![tool("a", "prog")]);
+        call(&mut hub, client, 1, "a", r#"{"big":1.0, "x":[]}"#);
+        assert_eq!(requests(&mut hub), "start prog");
+        let wire = newest(&hub);
+        hub.handle_io(at(1), wire, IoEvent::Opened);
+        let out = hub.outgoing(wire).expect("its wire");
+        assert_eq!(out.pending(), b"{\"big\":1.0, \"x\":[]}\n");
+        hub.handle_io(at(2), wire, IoEvent::Bytes(b"4"));
+        hub.handle_io(at(3), wire, IoEvent::Bytes(b"2\n"));
+        hub.handle_io(at(4), wire, IoEvent::Eof);
+        assert_eq!(take(&mut hub, client), "");
+        hub.handle_io(at(5), wire, IoEvent::Exited(ExitReport::Code(0)));
+        assert_eq!(
+            take(&mut hub, client),
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"42\"}]}}\n"
+        );
+        assert_eq!(requests(&mut hub), "close");
+        assert!(hub.outgoing(wire).is_none());
+        assert_eq!((hub.open_calls(), hub.plugins.usage()), (0, (0, 1)));
+    }
+
+    #[test]
+    fn time_and_number_are_bounded() {
+        let (mut hub, client) = hub(vec![tool("a", "prog"), tool("quick", "prog")]);
+        call(&mut hub, client, 1, "quick", "{}");
+        call(&mut hub, client, 2, "a", "{}");
+        call(&mut hub, client, 3, "a", "{}");
+        assert_eq!(requests(&mut hub), "start prog start prog");
+        assert!(take(&mut hub, client).contains("limit 2 (plugin_runs_max)"));
+        let due = hub.next_deadline().map(|deadline| deadline.at);
+        assert_eq!(due, Some(Uptime::from_millis(50)));
+        hub.handle_timeout(at(49));
+        assert_eq!(requests(&mut hub), "");
+        hub.handle_timeout(at(50));
+        assert_eq!(requests(&mut hub), "kill close");
+        let said = take(&mut hub, client);
+        assert!(said.contains("limit 50 ms (timeoutMs)") && said.contains(r#""isError":true"#));
+        hub.handle_timeout(at(60_000));
+        assert_eq!(requests(&mut hub), "kill close");
+        assert!(take(&mut hub, client).contains("limit 60000 ms (plugin_timeout_ms)"));
+        assert_eq!(hub.open_calls(), 0);
+    }
+
+    #[test]
+    fn arguments_are_checked_where_that_is_asked_for() {
+        let (mut hub, client) = hub(vec![tool("a", "prog"), tool("checked", "prog")]);
+        call(&mut hub, client, 1, "checked", "{}");
+        assert_eq!(requests(&mut hub), "");
+        let said = take(&mut hub, client);
+        assert!(said.contains("do not fit the schema of checked") && said.contains("isError"));
+        call(&mut hub, client, 2, "checked", r#"{"n":1}"#);
+        call(&mut hub, client, 3, "a", "{}");
+        assert_eq!(requests(&mut hub), "start prog start prog");
+    }
+
+    #[test]
+    fn whoever_goes_first_the_program_ends() {
+        let cancel =
+            br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        let ends: [fn(&mut Hub, WireId, &[u8]); 3] = [
+            |hub, client, cancel| {
+                hub.handle_io(at(1), client, IoEvent::Bytes(&[cancel, b"\n"].concat()));
+            },
+            |hub, client, _| hub.handle_io(at(1), client, IoEvent::WriteClosed),
+            |hub, _, _| hub.shutdown(at(1)),
+        ];
+        for end in ends {
+            let (mut hub, client) = hub(vec![tool("a", "prog")]);
+            call(&mut hub, client, 1, "a", "{}");
+            assert_eq!(requests(&mut hub), "start prog");
+            end(&mut hub, client, cancel);
+            assert!(requests(&mut hub).contains("kill close"));
+            assert_eq!((hub.open_calls(), hub.plugins.usage().0), (0, 0));
+            while let Some(event) = hub.poll_event() {
+                assert!(!matches!(event, HubEvent::LocalCancelled(_)), "{event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_the_same_stays_and_what_runs_goes_on() {
+        let (mut hub, client) = hub(vec![tool("a", "one"), tool("b", "one")]);
+        call(&mut hub, client, 1, "b", "{}");
+        assert_eq!(requests(&mut hub), "start one");
+        let wire = newest(&hub);
+        let mut spoilt = tool("c", "one");
+        spoilt.input_schema = "[]".to_owned();
+        hub.set_plugin_tools(at(0), vec![tool("a", "two"), tool("a", "three"), spoilt]);
+        let told: Vec<String> = std::iter::from_fn(|| hub.poll_event())
+            .map(|event| format!("{event:?}"))
+            .collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("already a tool called a") && told[1].contains("inputSchema"));
+        assert_eq!(requests(&mut hub), "", "the run goes on");
+        call(&mut hub, client, 2, "a", "{}");
+        assert_eq!(requests(&mut hub), "start two");
+        call(&mut hub, client, 3, "b", "{}");
+        assert!(take(&mut hub, client).contains("Unknown tool: b"));
+        hub.handle_io(at(1), wire, IoEvent::Eof);
+        hub.handle_io(at(1), wire, IoEvent::Exited(ExitReport::Code(0)));
+        assert!(take(&mut hub, client).contains(r#""id":1,"result""#));
+    }
 }

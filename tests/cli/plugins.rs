@@ -74,6 +74,8 @@ fn tools_alone_need_no_gateway_and_are_listed_as_they_are() {
     let other = serve.request("resources/list", "{}");
     // The file may name a server at any time.
     assert_eq!(serve.answer(other)["result"]["resources"], json!([]));
+    let vendor = serve.request("vendor/method", "{}");
+    assert_eq!(serve.answer(vendor)["error"]["code"], -32601);
     serve.finish().expect_code(0).expect_silence();
     assert_eq!(home.listing(), ["drawspan.json"], "no identity, no store");
 }
@@ -387,6 +389,34 @@ fn servers_and_commands_stand_side_by_side() {
     let mut names = names(&mut serve);
     names.sort();
     assert_eq!(names, ["echo", "extra"]);
+    assert_eq!(text(&serve.call("extra", "{}")), "1");
+    assert_eq!(text(&serve.call("echo", "{}")), "hi");
+    serve.finish().expect_code(0);
+    shop.home.expect_processes(0);
+}
+
+#[test]
+fn the_first_command_beside_a_server_shows_up() {
+    let shop = Shop::new("plugins-first")
+        .with(
+            "TOOLS",
+            r#"[{"name":"echo","inputSchema":{"type":"object"}}]"#,
+        )
+        .with("RESULT", r#"{"content":[{"type":"text","text":"hi"}]}"#);
+    let servers = json!({"one": shop.entry()});
+    let mut serve = serve_config(&shop.home, &json!({"mcpServers": servers}));
+    assert_eq!(names(&mut serve), ["echo"]);
+    let both = json!({"mcpServers": servers, "pluginTools": {"extra": sh("echo 1")}});
+    configure(&shop.home, &both);
+    // The server did not say that its list changes, so that this client is not told either.
+    until("both tools", || {
+        let mut listed = names(&mut serve);
+        listed.sort();
+        match listed == ["echo", "extra"] {
+            true => Ok(()),
+            false => Err(format!("{listed:?}")),
+        }
+    });
     assert_eq!(text(&serve.call("extra", "{}")), "1");
     assert_eq!(text(&serve.call("echo", "{}")), "hi");
     serve.finish().expect_code(0);

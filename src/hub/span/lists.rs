@@ -91,7 +91,7 @@ impl UpstreamSide {
     }
 
     /// The servers are others than they were.
-    pub(super) fn servers_changed(&mut self, now: Now) {
+    pub(in crate::hub) fn servers_changed(&mut self, now: Now) {
         let keys: BTreeSet<ServerKey> = self.keys().into_iter().collect();
         let leaves = self.leaves_tools();
         for runtime in self.clients.keys().copied().collect::<Vec<_>>() {
