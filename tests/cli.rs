@@ -44,6 +44,8 @@ mod span;
 mod span_notices;
 #[path = "cli/span_opening.rs"]
 mod span_opening;
+#[path = "cli/span_questions.rs"]
+mod span_questions;
 #[path = "cli/stdio.rs"]
 mod stdio;
 #[cfg(feature = "tls")]
