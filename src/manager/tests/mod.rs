@@ -8,6 +8,7 @@ mod edges;
 mod ending;
 mod http;
 mod left;
+mod questions;
 mod shared;
 mod storm;
 mod wishes;
