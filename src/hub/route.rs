@@ -151,7 +151,7 @@ impl Hub {
         }
         call.id = self.ledger.open(peer, key);
         if upstream.is_some() {
-            self.remember_asker(call.id, &Cow::Borrowed("tools/call"), &facts);
+            self.remember_asker(call.id, Cow::Borrowed("tools/call"), &facts);
         }
         let of_upstream = upstream.as_ref();
         call.server = match of_upstream.or(locked_out.as_ref().map(|(server, _)| server)) {

@@ -153,7 +153,7 @@ impl Hub {
         }
         let call = self.ledger.open(peer, request.key);
         let facts = self.facts_of(peer, request);
-        self.remember_asker(call, &request.method, &facts);
+        self.remember_asker(call, request.method.clone(), &facts);
         let is_read = request.method.ends_with("/list") || request.method == "resources/read";
         let place = match is_read {
             true => Place::UpstreamRead,

@@ -557,7 +557,7 @@ fn with_elicitation_id(asking: &Asking) -> Option<String> {
     }
     let mut id = String::new();
     write_string(&mut id, &format!("drawspan-{}", asking.id));
-    Some(with_member(params, "elicitationId", &id).into())
+    Some(with_member(params, "elicitationId", &id))
 }
 
 /// A time as the limits have it, for a clock that other machines have too.

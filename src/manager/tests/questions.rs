@@ -24,11 +24,13 @@ fn asks(world: &mut World, id: u64, method: &str) {
 
 /// The last question, and whose it is.
 fn question(world: &World) -> Option<(QuestionId, Option<TicketId>)> {
-    let asked = world.told.iter().filter_map(|output| match output {
-        ManagerOutput::Question { id, ticket, .. } => Some((*id, *ticket)),
-        _ => None,
-    });
-    asked.last()
+    let mut last = None;
+    for output in &world.told {
+        if let ManagerOutput::Question { id, ticket, .. } = output {
+            last = Some((*id, *ticket));
+        }
+    }
+    last
 }
 
 fn initialized_with(world: &World) -> Vec<Value> {
@@ -94,12 +96,12 @@ fn what_is_not_declared_is_refused_and_told_once() {
     });
     assert_eq!(refused.count(), 3);
     // The made-up server answers our refusals, which is told as well.
-    let told = world.told.iter().filter_map(|output| match output {
-        ManagerOutput::Diagnostic { diagnostic, .. } => Some(diagnostic),
-        _ => None,
-    });
-    let of_question = |one: &&ServerDiagnostic| one.code == Some("undeclared-question");
-    let told: Vec<&ServerDiagnostic> = told.filter(of_question).collect();
+    let mut told = Vec::new();
+    for output in &world.told {
+        if let ManagerOutput::Diagnostic { diagnostic, .. } = output {
+            told.extend(Some(diagnostic).filter(|one| one.code == Some("undeclared-question")));
+        }
+    }
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
         told[0].message.contains("server a asks for roots/list"),

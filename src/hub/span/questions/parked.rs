@@ -243,7 +243,7 @@ impl Hub {
     pub(in crate::hub) fn remember_asker(
         &mut self,
         call: CallId,
-        method: &Cow<'static, str>,
+        method: Cow<'static, str>,
         facts: &Facts,
     ) {
         let Some(side) = &mut self.upstream else {
@@ -255,7 +255,7 @@ impl Hub {
         let asker = Asker {
             peer: facts.client,
             principal: facts.principal,
-            method: method.clone(),
+            method,
             params: facts.params.clone(),
             capabilities: facts.client_capabilities.clone(),
             rounds: 0,

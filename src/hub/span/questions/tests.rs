@@ -120,7 +120,13 @@ impl World {
                 }
                 IoRequest::Flush(wire) if wire >= FIRST => self.read_server(wire),
                 IoRequest::Flush(wire) => self.read_client(wire),
-                _ => {}
+                IoRequest::Open(..)
+                | IoRequest::PauseReads(..)
+                | IoRequest::CloseWrite(_)
+                | IoRequest::Close(_)
+                | IoRequest::Finish(_)
+                | IoRequest::Signal(..)
+                | IoRequest::Append(_) => {}
             }
         }
         while let Some(event) = self.hub.poll_event() {
