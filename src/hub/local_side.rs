@@ -158,7 +158,7 @@ impl Hub {
         let done = work(&mut local.desk);
         if local.desk.take_registry_lent() {
             local.read_headers();
-            self.reserve_names();
+            self.reserve_names(now);
         }
         self.settle(now);
         Some(done)

@@ -384,7 +384,7 @@ impl Hub {
             limits,
         };
         hub.offer_plugins(plugins);
-        hub.reserve_names();
+        hub.reserve_names(now);
         hub.choose_server();
         hub.settle(now);
         hub

@@ -114,7 +114,7 @@ impl Hub {
     /// the same stay, and so do calls that run. Clients are told when anything has changed.
     pub fn set_plugin_tools(&mut self, now: Now, tools: Vec<PluginTool>) {
         if self.offer_plugins(tools) {
-            self.reserve_names();
+            self.reserve_names(now);
             if let Some(side) = &mut self.upstream {
                 // An only server is alone no more.
                 side.servers_changed(now);

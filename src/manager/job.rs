@@ -17,6 +17,8 @@ pub struct Options {
     pub wants_progress: bool,
     /// Check arguments and result of a call against the tool's schemas.
     pub validate: bool,
+    /// Send a call of a tool that nobody lists to the only server there is, rather than refuse it.
+    pub unlisted: bool,
     /// Hand an `input_required` result through instead of asking its questions. For callers that speak
     /// that era themselves.
     pub raw_questions: bool,

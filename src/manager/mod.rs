@@ -717,16 +717,30 @@ impl Manager {
     }
 
     /// Leaves it to the user of a runtime to ask for the tools of its only server, as for anything else: they
-    /// are not fetched when it is connected to, and calls go to it whatever they name. Where calls need to know
+    /// are not fetched when it is connected to; calls want [`Options::unlisted`] then. Where calls need to know
     /// the tools (arguments in headers) they are fetched all the same. `false`: they are fetched again, those
     /// that were left now.
     pub fn leave_tools(&mut self, now: Now, id: RuntimeId, leave: bool) {
         let Some(runtime) = self.runtimes.get_mut(&id) else {
             return;
         };
-        runtime.tools_left = leave;
+        if std::mem::replace(&mut runtime.tools_left, leave) == leave {
+            return;
+        }
         for upstream in runtime.upstreams.clone().into_values() {
             self.with(now, upstream, |one, turn| one.leave_tools(turn, leave));
+        }
+    }
+
+    /// Asks a server for its tools again, if it is connected to and is not being asked.
+    pub fn list_tools_again(&mut self, now: Now, id: RuntimeId, key: &ServerKey) {
+        let of = self.runtimes.get(&id);
+        if let Some(upstream) = of.and_then(|of| of.upstreams.get(key).copied()) {
+            self.with(now, upstream, |one, turn| {
+                if !one.is_settling() {
+                    one.list_tools(turn);
+                }
+            });
         }
     }
 

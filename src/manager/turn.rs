@@ -363,7 +363,8 @@ impl Manager {
         }
         let Some((key, tool)) = self.find(id, &call) else {
             let settling = self.slots_of(id).any(|slot| slot.upstream.is_settling());
-            if let (false, Some(key)) = (settling, self.server_of_left_tools(id)) {
+            let only = self.only_server().filter(|_| call.options.unlisted);
+            if let (false, Some(key)) = (settling, only) {
                 return self.submit_unlisted(now, id, &key, call);
             }
             let error = match settling {
@@ -409,15 +410,13 @@ impl Manager {
         );
     }
 
-    /// The server that alone knows what tools it has.
-    fn server_of_left_tools(&self, id: RuntimeId) -> Option<ServerKey> {
-        let left = self.runtimes.get(&id)?.tools_left;
+    fn only_server(&self) -> Option<ServerKey> {
         let mut keys = self.servers.keys();
-        let only = keys.next().filter(|_| keys.next().is_none() && left);
+        let only = keys.next().filter(|_| keys.next().is_none());
         only.cloned()
     }
 
-    /// Sends a call to a server that was not asked what tools it has.
+    /// Sends a call to a server that was not asked for this tool, or has not said that it has it.
     fn submit_unlisted(&mut self, now: Now, id: RuntimeId, key: &ServerKey, call: Undecided) {
         let work = Work::Call {
             params: call.call.params_for(call.call.tool()),

@@ -102,6 +102,7 @@ impl Hub {
             .any(|config| Some(&config.key) == server.as_ref() && config.validate_calls);
         let options = Options {
             validate,
+            unlisted: side.leaves_tools(),
             wants_progress: gated.wants_progress(),
             // The client, not the record, says what it does at once: a call that hangs costs that call.
             overlaps: true,

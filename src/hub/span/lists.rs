@@ -127,6 +127,9 @@ impl UpstreamSide {
     fn want(&mut self, now: Now, runtime: RuntimeId, list: PagedList, anew: bool) {
         self.manager.connect(now, runtime);
         if list == PagedList::Tools {
+            if anew {
+                self.want_tools_anew(now, runtime);
+            }
             return;
         }
         self.lists.known(runtime).wanted.insert(list);
@@ -138,6 +141,19 @@ impl UpstreamSide {
                 State::Awaited | State::Walking => continue,
                 State::Known if !anew || tells => continue,
                 State::Known | State::Unknown => self.begin(now, runtime, list, &key),
+            }
+        }
+    }
+
+    /// Asks servers for their tools again that do not tell of changes, once for each list that a client gets.
+    fn want_tools_anew(&mut self, now: Now, runtime: RuntimeId) {
+        for key in self.keys() {
+            let facts = self.manager.facts(runtime, &key);
+            let silent = facts.is_some_and(|facts| !facts.declares_changes(ListKind::Tools));
+            let order = self.lists.known(runtime).tools.get_mut(&key);
+            if let Some(order) = order.filter(|order| silent && order.given) {
+                order.given = false;
+                self.manager.list_tools_again(now, runtime, &key);
             }
         }
     }
@@ -327,11 +343,9 @@ impl UpstreamSide {
         known.shown.insert(list);
         if let (PagedList::Tools, Some(catalog)) = (list, self.manager.catalog(runtime)) {
             for key in keys {
-                known
-                    .tools
-                    .entry(key.clone())
-                    .or_default()
-                    .renew(catalog, &key);
+                let order = known.tools.entry(key.clone()).or_default();
+                order.renew(catalog, &key);
+                order.given = true;
             }
         }
     }
@@ -420,11 +434,14 @@ impl Hub {
     }
 
     /// The names of what stands before the servers' own; after each change of it.
-    pub(in crate::hub) fn reserve_names(&mut self) {
+    pub(in crate::hub) fn reserve_names(&mut self, now: Now) {
         let Some(side) = &mut self.upstream else {
             return;
         };
-        side.alone &= self.local.is_none();
+        if side.alone && self.local.is_some() {
+            side.alone = false;
+            side.servers_changed(now);
+        }
         let registry = self.local.as_ref().map(|local| local.desk.registry());
         let tools = registry.into_iter().flat_map(|all| all.tool_names());
         let bridged = Bridge::tool_list().iter().map(|tool| tool.name);

@@ -2,6 +2,13 @@
 
 use super::*;
 
+fn unlisted() -> Options {
+    Options {
+        unlisted: true,
+        ..Options::default()
+    }
+}
+
 /// A runtime whose only server is asked for its tools by nobody but its user.
 fn left(world: &mut World) -> RuntimeId {
     let runtime = world.open_with(Prefix::Auto);
@@ -17,7 +24,7 @@ fn tools_that_are_left_are_not_fetched_and_can_be_called() {
     assert_eq!(world.state(runtime, "a"), ServerState::Ready);
     assert_eq!(world.count("a", "tools/list"), 0);
 
-    let ticket = world.call(runtime, "whatever");
+    let ticket = world.call_with(runtime, "whatever", "{}", unlisted());
     world.run(0);
     assert!(world.ok(ticket).contains("whatever"));
 
@@ -44,7 +51,7 @@ fn tools_that_are_left_are_not_fetched_and_can_be_called() {
 fn a_call_starts_a_server_whose_tools_are_left() {
     let mut world = World::new(&["a"]);
     let runtime = left(&mut world);
-    let ticket = world.call(runtime, "t");
+    let ticket = world.call_with(runtime, "t", "{}", unlisted());
     world.run(0);
     assert!(world.ok(ticket).contains("\"t\""));
     assert_eq!(world.count("a", "tools/list"), 0);
@@ -63,6 +70,9 @@ fn what_was_left_is_fetched_once_it_is_needed() {
     world.run(0);
     assert_eq!(world.failure(ticket).code(), -32_602, "nothing was sent");
     assert_eq!(world.count("a", "tools/call"), 0);
+    let ticket = world.call_with(runtime, "u", "{}", unlisted());
+    world.run(0);
+    assert!(world.ok(ticket).contains("\"u\""));
 }
 
 #[test]

@@ -339,7 +339,7 @@ impl Upstream {
         self.tools_left && !self.mirrors()
     }
 
-    pub(super) fn list_tools(&mut self, turn: &mut Turn<'_>) {
+    pub(in crate::manager) fn list_tools(&mut self, turn: &mut Turn<'_>) {
         if self.state != State::Ready {
             return;
         }

@@ -65,6 +65,8 @@ pub(super) struct ToolOrder {
     numbers: Numbers,
     /// Of the catalog, when this was made.
     generation: u64,
+    /// A client was given them since they were listed last.
+    pub(super) given: bool,
     /// Number, and place among the server's tools.
     pub(super) order: Vec<(u64, usize)>,
 }

@@ -136,11 +136,11 @@ impl World {
             limits,
             identity: ServerIdentity::span(),
             gateway: None,
-            plugins: Vec::new(),
             local: local.map(|registry| LocalConfig {
                 registry,
                 state_key: [1; 32],
             }),
+            plugins: Vec::new(),
             upstream: Some(UpstreamConfig {
                 servers: records(servers),
                 prefix,

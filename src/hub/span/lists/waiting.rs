@@ -143,6 +143,10 @@ impl Hub {
         if let Some(level) = request.log_level {
             side.manager.want_logs(now, runtime, level);
         }
+        // What repeats arguments in headers is checked by the tools. Spec: 2026-07-28 streamable-http.
+        if request.revision.is_stateless() && !self.lines.contains_key(&peer) {
+            side.manager.leave_tools(now, runtime, false);
+        }
         if side.passes(runtime, &request) {
             if &*request.method == "tools/call" {
                 return Some(request);

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::*;
+use crate::hub::PluginTool;
+use crate::manager::server_config::StdioTransport;
 
 fn three() -> World {
     let mut world = World::new(&[("a", json!({})), ("b", json!({})), ("c", json!({}))]);
@@ -69,6 +71,11 @@ fn a_server_that_tells_of_no_changes_is_asked_each_time() {
     *lists.borrow_mut() = json!({"prompts": prompts(&["p", "q", "r"])});
     let got = world.ask("prompts/get", r#"{"name":"b__r"}"#);
     assert_eq!(got["result"]["by"], "b");
+    let some = json!({"tools": tools(&["t", "u"])});
+    assert_eq!(world.list("tools/list"), ["a__t", "c__t"]);
+    *lists.borrow_mut() = some;
+    assert_eq!(world.list("tools/list"), ["a__t", "b__t", "b__u", "c__t"]);
+    assert_eq!(world.count("a", "tools/list"), 1);
     assert_eq!(world.list("resources/list"), ["a:1", "c:1"]);
     assert_eq!(world.count("b", "resources/list"), 0, "it says it has none");
 }
@@ -199,6 +206,36 @@ fn a_new_configuration_is_a_change() {
 }
 
 #[test]
+fn a_command_of_ours_ends_the_transparency() {
+    let mut world = World::new(&[("a", json!({}))]);
+    let lists = json!({"tools": tools(&["t", "u"])});
+    world.server("a", server("a", lists));
+    assert_eq!(world.list("tools/list"), ["t", "u"]);
+    assert_eq!(world.count("a", "tools/list"), 1, "only the client asks");
+    let plugin = PluginTool {
+        name: "u".to_owned(),
+        description: String::new(),
+        input_schema: r#"{"type":"object"}"#.to_owned(),
+        program: StdioTransport {
+            command: "true".to_owned(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+        },
+        timeout: None,
+        output_bytes_max: None,
+        validate: false,
+    };
+    let now = world.now();
+    world.hub.set_plugin_tools(now, vec![plugin]);
+    world.run(0);
+    assert!(world.told("notifications/tools/list_changed") > 0);
+    assert_eq!(world.list("tools/list"), ["u", "t", "a__u"]);
+    let called = world.ask("tools/call", r#"{"name":"a__u"}"#);
+    assert_eq!(called["result"]["by"], "a");
+}
+
+#[test]
 fn one_server_more_ends_the_transparency() {
     let mut world = World::new(&[("a", json!({}))]);
     let lists = json!({"tools": tools(&["t"]), "prompts": prompts(&["p"])});
@@ -217,4 +254,30 @@ fn one_server_more_ends_the_transparency() {
     assert_eq!(called["result"]["by"], "a");
     let unknown = world.ask("tools/call", r#"{"name":"u"}"#);
     assert_eq!(unknown["error"]["code"], -32602);
+}
+
+#[test]
+fn a_listen_stream_is_told_of_the_lists_it_asked_for() {
+    let mut world = three();
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let flags = r#"{"promptsListChanged":true,"resourcesListChanged":true}"#;
+    let params = format!(r#"{{"notifications":{flags},{meta}}}"#);
+    world.begin("subscriptions/listen", &params);
+    assert_eq!(
+        world.told(&format!(r#""notifications":{flags}"#)),
+        1,
+        "granted"
+    );
+    let list = world.ask("prompts/list", &format!("{{{meta}}}"));
+    assert_eq!(ids(&list), LISTS[1].1);
+    assert_eq!(list["result"]["resultType"], "complete");
+    world.run(500);
+    world.told("list_changed");
+    for (kind, told) in [("prompts", 1), ("resources", 1), ("tools", 0)] {
+        world.notify("b", &format!("notifications/{kind}/list_changed"));
+        world.run(500);
+        let of_stream =
+            format!(r#""method":"notifications/{kind}/list_changed","params":{{"_meta""#);
+        assert_eq!(world.told(&of_stream), told, "{kind}");
+    }
 }
