@@ -40,6 +40,8 @@ mod plugins;
 mod process;
 #[path = "cli/span.rs"]
 mod span;
+#[path = "cli/span_lists.rs"]
+mod span_lists;
 #[path = "cli/span_notices.rs"]
 mod span_notices;
 #[path = "cli/span_opening.rs"]

@@ -1,4 +1,7 @@
-//! Lists that are long, endless, restless or partly broken: c18, c20, c21, c22.
+//! Lists that are long, endless, restless or partly broken, and their pages through a bridge: c18, c20, c21, c22, f08.
+
+use std::io::Write;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -196,4 +199,74 @@ fn expect_told(run: &Run, tool: &str) {
     about.retain(|one| one["tool"] == tool);
     assert_eq!(about.len(), 1, "{tool}: {about:#?}");
     expect_words(&text_of(&about[0]["message"]), &[tool]);
+}
+
+/// A client that says all this at once, before `drawspan serve` with these arguments; what it got, by id.
+fn bridged(world: &World, args: &[&str], lines: &[&str]) -> Vec<Value> {
+    let mut all = vec!["serve"];
+    all.extend(args);
+    let mut child = world
+        .drawspan(&all)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+    let began = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    for line in [hello, began].iter().chain(lines) {
+        writeln!(input, "{line}").unwrap();
+    }
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut answers: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|message: &Value| message["id"].is_u64() && message["id"] != 0)
+        .collect();
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    answers
+}
+
+#[test]
+fn f08_cursor_forwarded() {
+    for era in ERAS {
+        let world = World::new(&format!("f08-{era}"));
+        let case = case("f08-cursor-forwarded");
+        let input = in_era(era, &case["input"]);
+        let mut lines: Vec<&str> = case["input"]["client_sends"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line.as_str().unwrap())
+            .collect();
+        let more = r#"{"jsonrpc":"2.0","id":4,"method":"tools/list","params":{ "limit":1e1,"x":[null,12345678901234567890], "cursor":"k:\u0038","_meta":{"v":"\/"} }}"#;
+        lines.push(more);
+        let mut args = vec!["--protocol".to_owned(), era.to_owned(), "--".to_owned()];
+        args.extend(world.command("s", &input["steps"]));
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let answers = bridged(&world, &args, &lines);
+        let names = |answer: &Value| answer["result"]["tools"][0]["name"].clone();
+        assert_eq!(answers.len(), 4, "{answers:?}");
+        assert_eq!(names(&answers[0]), "p1");
+        assert_eq!(answers[0]["result"]["nextCursor"], "k:8");
+        assert_eq!(names(&answers[1]), "p2");
+        assert_eq!(answers[1]["result"].get("nextCursor"), None);
+        let heard = world.heard("s");
+        let asked = heard.of("tools/list");
+        assert_eq!(asked.len(), 4, "nobody but the client asks");
+        let cursors: Vec<&Value> = asked.iter().map(|one| &one["params"]["cursor"]).collect();
+        assert_eq!(
+            cursors,
+            [&Value::Null, &"k:8".into(), &"bogus".into(), &"k:8".into()]
+        );
+        let last = &asked[3]["params"];
+        for member in ["limit", "x"] {
+            let sent: Value = serde_json::from_str(more).unwrap();
+            assert_eq!(last[member].to_string(), sent["params"][member].to_string());
+        }
+        assert_eq!(last["_meta"]["v"], "/");
+        world.expect_nobody();
+    }
 }
