@@ -457,7 +457,7 @@ mod tests {
     fn read_in_turn(inputs: &[&str]) -> Vec<(u64, Vec<(String, String)>)> {
         let mut reader = RequestReader::new(ROOMY);
         let mut head = HttpHead::default();
-        let mut read = |input: &&str| {
+        let mut read = |input: &str| {
             let done = reader.read_into(input.as_bytes(), &mut head);
             let end = input.find("\r\n\r\n").expect("a whole head") + 4;
             assert_eq!(done, Ok(Some(end)), "{input}");
@@ -467,7 +467,7 @@ mod tests {
             let HeadSerial(serial) = head.serial();
             (serial, std::iter::once(line).chain(fields).collect())
         };
-        inputs.iter().map(|input| read(input)).collect()
+        inputs.iter().copied().map(read).collect()
     }
 
     #[test]

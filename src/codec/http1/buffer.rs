@@ -58,7 +58,7 @@ impl HeadBuffer {
     }
 
     /// Whether nothing was taken since the last head.
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 

@@ -167,7 +167,14 @@ impl World {
                     self.hub.handle_io(self.now, wire, IoEvent::Exited(report));
                     self.hub.handle_io(self.now, wire, IoEvent::Eof);
                 }
-                _ => {}
+                IoRequest::Open(..)
+                | IoRequest::Flush(_)
+                | IoRequest::PauseReads(..)
+                | IoRequest::CloseWrite(_)
+                | IoRequest::Close(_)
+                | IoRequest::Finish(_)
+                | IoRequest::Signal(..)
+                | IoRequest::Append(_) => {}
             }
         }
         while let Some(event) = self.hub.poll_event() {

@@ -37,14 +37,17 @@ fn subscribe(world: &mut World, id: RuntimeId, uris: &[&str]) {
 /// What was said of subscriptions since the last time: runtime, resource, and whether it is granted.
 fn said(world: &mut World) -> Vec<(RuntimeId, String, bool)> {
     let told = std::mem::take(&mut world.told);
-    let of = |output: ManagerOutput| match output {
-        ManagerOutput::Subscribed {
+    let of = |output: ManagerOutput| {
+        let ManagerOutput::Subscribed {
             runtime,
             uri,
             outcome,
             ..
-        } => Some((runtime, uri.into(), outcome.is_ok())),
-        _ => None,
+        } = output
+        else {
+            return None;
+        };
+        Some((runtime, uri.into(), outcome.is_ok()))
     };
     told.into_iter().filter_map(of).collect()
 }
