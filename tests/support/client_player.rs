@@ -359,7 +359,7 @@ fn shape(output: &PeerOutput) -> (&'static str, Option<u64>, Option<u64>, Option
 
 /// An error of the server as an object, anything else as words.
 fn call_words(fault: &CallFault) -> String {
-    let CallFault::Remote(error) = fault else {
+    let (CallFault::Remote(error) | CallFault::Refused(error)) = fault else {
         return Value::from(fault.to_string()).to_string();
     };
     let data = error.data.as_deref().unwrap_or("null");
