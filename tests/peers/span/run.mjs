@@ -23,6 +23,13 @@ const FACTS = {
   everything: {
     call: { name: "get-sum", arguments: { a: 20, b: 22 }, contains: "42" },
     failing: { name: "get-sum", arguments: { a: "twenty" } },
+    // For clients that can be asked; an old server is told that a stateless one can.
+    conditional: [
+      "get-roots-list",
+      "trigger-elicitation-request",
+      "trigger-url-elicitation",
+      "trigger-sampling-request",
+    ],
     openclawAdds: ADDED,
   },
   python: {
@@ -36,7 +43,9 @@ await harness("span", WHOLE_RUN_MS, async ({ checks, home }) => {
   const env = { HOME: home, PATH: process.env.PATH };
   const all = subjects(peers, home).filter(({ name }) => FACTS[name]);
   for (const subject of all.filter(({ name }) => !names.length || names.includes(name))) {
-    const facts = { tools: subject.tools, ...FACTS[subject.name] };
+    // One server is shown as it is, with what can only be called as a task.
+    const tools = [...subject.tools, ...(subject.leftOut ?? [])];
+    const facts = { tools, ...FACTS[subject.name] };
     const file = path.join(home, `${subject.name}.json`);
     fs.writeFileSync(file, JSON.stringify(facts));
     const place = (kind) => subject.places.find((one) => one.name === kind);
