@@ -17,7 +17,7 @@ use drawspan::link::upstream::UpstreamEvent;
 use drawspan::link::upstream_link::UpstreamLink;
 use drawspan::link::{ChildSpec, Driven, IoEvent, IoRequest, TlsSpec};
 use drawspan::protocol::client::peer::{
-    CallFault, ClientPeer, EraChoice, ListKind, OWN_IDS, PeerConfig, PeerOutput, RequestSpec,
+    CallFault, ClientPeer, EraChoice, ListKind, PeerConfig, PeerOutput, RequestSpec,
 };
 use drawspan::protocol::error::RpcError;
 use drawspan::protocol::message::LogLevel;
@@ -125,7 +125,6 @@ impl Client {
             first_own_id: UpstreamRequestId(1 << 30),
             limits,
         };
-        assert!(OWN_IDS < 1 << 30);
         let peer = ClientPeer::new(config, now);
         link.start(now, &mut wires);
         let machine = Machine {
