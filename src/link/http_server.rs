@@ -152,8 +152,9 @@ pub struct HttpConnection {
     reader: RequestReader,
     /// The head to read into.
     head: HttpHead,
-    /// What a head asked of the connection; those that repeat it ask the same.
-    terms: Option<(HeadSerial, Terms)>,
+    /// What a head asked of the connection; those that repeat it ask the same. Boxed, for an idle connection
+    /// has none.
+    terms: Option<Box<(HeadSerial, Terms)>>,
     /// Content of the body in progress.
     body: Vec<u8>,
     /// An empty buffer that was a body before.

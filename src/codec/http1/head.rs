@@ -29,13 +29,19 @@ impl Span {
 /// Whether parts of the same length are equal, in a time that tells nothing of where they differ: a head may
 /// hold a token, and a proxy may send the requests of several clients down one connection.
 fn equal(a: &[u8], b: &[u8]) -> bool {
-    let words = a.chunks_exact(8).zip(b.chunks_exact(8));
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-    let of_words = words.fold(0, |all, (a, b)| all | (word(a) ^ word(b)));
-    let rest = a.len() / 8 * 8;
-    let bytes = a[rest..].iter().zip(&b[rest..]);
-    let of_bytes = bytes.fold(0, |all, (a, b)| all | (a ^ b));
-    a.len() == b.len() && of_words | u64::from(of_bytes) == 0
+    let (mut left, mut right) = (a, b);
+    let mut differences = 0;
+    while let (Some((one, left_rest)), Some((other, right_rest))) =
+        (left.split_first_chunk(), right.split_first_chunk())
+    {
+        differences |= u128::from_ne_bytes(*one) ^ u128::from_ne_bytes(*other);
+        (left, right) = (left_rest, right_rest);
+    }
+    let rest = left.iter().zip(right);
+    let differences = rest.fold(differences, |all, (one, other)| {
+        all | u128::from(one ^ other)
+    });
+    a.len() == b.len() && differences == 0
 }
 
 fn is_number(bytes: &[u8]) -> bool {

@@ -130,16 +130,15 @@ pub(super) enum PeerKind {
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Boxed, for a map of big values has room for twice as many.
-    pub(super) http: Box<HttpConnection>,
+    pub(super) http: HttpConnection,
     /// The deadline that the timer index knows.
     armed: Option<Uptime>,
     /// One too many: it is told so, and nothing else.
     surplus: bool,
     /// Answered streams whose last bytes have not all left yet.
     settling: Vec<(PeerId, StreamId, Carrier)>,
-    /// What its last good head of a message said.
-    known: Option<KnownHead>,
+    /// What its last good head of a message said. Boxed, for an idle connection knows none.
+    known: Option<Box<KnownHead>>,
 }
 
 /// What was found out about the head of a message to `/mcp`. It holds for every head with this serial, for
@@ -168,7 +167,8 @@ pub(in crate::hub) struct HttpFront {
     pub(super) server: Arc<ServerConfig>,
     rules: AccessRules,
     listeners: BTreeSet<WireId>,
-    pub(super) connections: IdMap<WireId, Connection>,
+    /// Boxed, for the map has room for more of them.
+    pub(super) connections: IdMap<WireId, Box<Connection>>,
     connections_peak: usize,
     pub(super) exchanges: BTreeMap<ExchangeRef, Exchange>,
     /// Where the answer of each open request goes.
@@ -292,18 +292,16 @@ impl HttpFront {
 
     /// Someone connected. Past the limit it is told so and let go.
     pub(in crate::hub) fn accept(&mut self, now: Now, wire: WireId) {
-        let http = Box::new(HttpConnection::new(wire, &self.limits, now));
+        let http = HttpConnection::new(wire, &self.limits, now);
         let surplus = self.connections.len() >= self.limits.connections_max;
-        self.connections.insert(
-            wire,
-            Connection {
-                http,
-                armed: None,
-                surplus,
-                settling: Vec::new(),
-                known: None,
-            },
-        );
+        let connection = Connection {
+            http,
+            armed: None,
+            surplus,
+            settling: Vec::new(),
+            known: None,
+        };
+        self.connections.insert(wire, Box::new(connection));
         self.connections_peak = self.connections_peak.max(self.connections.len());
         self.touch(wire);
     }
@@ -363,6 +361,8 @@ impl HttpFront {
             self.timers.remove(&(at, wire));
             if let Some(connection) = self.connections.get_mut(&wire) {
                 connection.armed = None;
+                // The buffers that a head could repeat may be given up now; it is found out again.
+                connection.known = None;
                 connection.http.handle_timeout(now);
                 self.drain(now, wire);
             }
@@ -633,14 +633,11 @@ impl HttpFront {
                     left.into_iter()
                         .for_each(|exchange| self.handle_gone(now, exchange));
                     self.settle(now, wire, Parting::Lost);
-                    if let Some(Connection {
-                        mut http, armed, ..
-                    }) = self.connections.remove(&wire)
-                    {
-                        if let Some(at) = armed {
+                    if let Some(mut over) = self.connections.remove(&wire) {
+                        if let Some(at) = over.armed {
                             self.timers.remove(&(at, wire));
                         }
-                        self.closing(&mut http);
+                        self.closing(&mut over.http);
                     }
                 }
             }
@@ -714,8 +711,8 @@ impl HttpFront {
 
     /// What the connection knows of this head.
     pub(super) fn known(&self, wire: WireId, head: &HttpHead) -> Option<KnownHead> {
-        let known = self.connections.get(&wire)?.known?;
-        (known.serial == head.serial()).then_some(known)
+        let known = self.connections.get(&wire)?.known.as_deref()?;
+        (known.serial == head.serial()).then_some(*known)
     }
 
     /// The head that is known so names this session.
@@ -726,7 +723,7 @@ impl HttpFront {
         session: Option<SessionPlace>,
     ) {
         let of_wire = self.connections.get_mut(&wire);
-        let of_wire = of_wire.and_then(|connection| connection.known.as_mut());
+        let of_wire = of_wire.and_then(|connection| connection.known.as_deref_mut());
         if let (Some(of_wire), Some(known)) = (of_wire, known) {
             if of_wire.serial == known.serial {
                 of_wire.session = session;
@@ -743,13 +740,17 @@ impl HttpFront {
     ) -> Result<(), HttpRefusal> {
         let accepts = check_post(&head)?;
         if let Some(connection) = self.connections.get_mut(&exchange.wire) {
-            connection.known = Some(KnownHead {
+            let known = KnownHead {
                 serial: head.serial(),
                 principal,
                 accepts,
                 version: VersionHeader::of(&head).without_text(),
                 session: None,
-            });
+            };
+            match &mut connection.known {
+                Some(place) => **place = known,
+                None => connection.known = Some(Box::new(known)),
+            }
         }
         let mut open = Exchange::new(Purpose::Post, principal, accepts);
         open.head = Some(head);

@@ -175,12 +175,15 @@ impl HttpConnection {
 
     fn read_terms(&mut self) -> Result<Terms, TermsError> {
         let (serial, body_bytes_max) = (self.head.serial(), self.bounds.body.bytes_max);
-        let known = self.terms.filter(|(of, _)| *of == serial);
+        let known = self.terms.as_deref().filter(|(of, _)| *of == serial);
         if let Some(terms) = known.and_then(|(_, terms)| terms.again(&self.head, body_bytes_max)) {
             return Ok(terms);
         }
         let terms = Terms::of(&self.head, self.bounds.target_bytes_max, body_bytes_max)?;
-        self.terms = Some((serial, terms));
+        match &mut self.terms {
+            Some(known) => **known = (serial, terms),
+            None => self.terms = Some(Box::new((serial, terms))),
+        }
         Ok(terms)
     }
 

@@ -345,7 +345,7 @@ impl HttpConnection {
     fn wrote(&mut self, place: usize) {
         if place == 0 {
             self.asks.flush = true;
-            self.clocks.wrote(self.out.len(), self.now);
+            self.clocks.wrote(self.out.len(), &self.bounds, self.now);
         }
     }
 }

@@ -65,7 +65,6 @@ pub(super) struct Clocks {
     moved: Uptime,
     /// How much waited then.
     unsent: usize,
-    trim_interval: Duration,
     pub(super) trim: Option<Uptime>,
     /// The next probe, and how many there were.
     pub(super) probe: Option<(Uptime, u32)>,
@@ -77,7 +76,6 @@ impl Clocks {
             wait: Wait::Head(now.after(bounds.header_timeout)),
             moved: now.up,
             unsent: 0,
-            trim_interval: bounds.trim_interval,
             trim: None,
             probe: None,
         }
@@ -92,12 +90,12 @@ impl Clocks {
     }
 
     /// Something was written.
-    pub(super) fn wrote(&mut self, unsent: usize, now: Now) {
+    pub(super) fn wrote(&mut self, unsent: usize, bounds: &Bounds, now: Now) {
         if self.unsent == 0 {
             self.moved = now.up;
         }
         self.unsent = unsent;
-        self.trim = Some(now.after(self.trim_interval));
+        self.trim = Some(now.after(bounds.trim_interval));
     }
 
     /// Reading was stopped by us and goes on: the client gets its time again.
@@ -220,6 +218,7 @@ impl HttpConnection {
         self.spare = Vec::new();
         self.scratch = Vec::new();
         self.head = super::HttpHead::default();
+        self.terms = None;
         self.reader.trim();
         self.exchanges.trim();
     }
