@@ -457,7 +457,7 @@ mod tests {
     fn read_in_turn(inputs: &[&str]) -> Vec<(u64, Vec<(String, String)>)> {
         let mut reader = RequestReader::new(ROOMY);
         let mut head = HttpHead::default();
-        let mut read = |input: &str| {
+        let read = |input: &str| {
             let done = reader.read_into(input.as_bytes(), &mut head);
             let end = input.find("\r\n\r\n").expect("a whole head") + 4;
             assert_eq!(done, Ok(Some(end)), "{input}");
