@@ -258,12 +258,14 @@ impl Hub {
         list: PagedList,
         request: &ServerRequest,
     ) {
+        // The channel tools alone are one page, whatever a cursor says: as in OpenClaw.
+        let alone = self.local.is_none() && self.upstream.is_none();
         match read_cursor(list, request) {
-            Ok(cursor) => {
-                let page = self.list_page(peer, list, cursor);
+            Err(error) if !alone => self.respond(now, peer, request.key, Answer::Error(&error)),
+            cursor => {
+                let page = self.list_page(peer, list, cursor.ok().flatten());
                 self.respond(now, peer, request.key, Answer::List(&page));
             }
-            Err(error) => self.respond(now, peer, request.key, Answer::Error(&error)),
         }
     }
 }
