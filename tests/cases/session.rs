@@ -167,6 +167,7 @@ fn c11_the_next_call_starts_it_again() {
         let config = world.config(json!({"s": world.entry("s", &steps, json!({"protocol": era}))}));
         let mut session = Session::open(&world, &config);
         for _ in 0..2 {
+            session.tools();
             expect_words(&session.call().unwrap_err(), &["server closed its output"]);
         }
         assert_eq!(world.heard("s").starts().len(), 2, "a fresh process");
