@@ -16,7 +16,7 @@
 //! | event       | when                                               | beside the call's own members          |
 //! |-------------|----------------------------------------------------|----------------------------------------|
 //! | `start`     | a program begins to write                          | `program`, `pid`                       |
-//! | `decision`  | the gate has let a call pass, or not               | `decision`, `by`, `rule`, `replaced`   |
+//! | `decision`  | the gate has let a call pass, or not               | `decision`, `by`, `approval`, `rule`, `replaced` |
 //! | `call`      | a call that was shown to the gate has ended        | `outcome`, `code`, `durationMs`        |
 //! | `continued` | this file goes on where another one ended          |                                        |
 //! | `torn`      | the bytes before this line were cut off by a crash | `bytes`, `digest` of them              |
@@ -139,6 +139,8 @@ pub struct Decided<'a> {
     pub allowed: bool,
     /// Who had the last word.
     pub by: &'a str,
+    /// Who answered for it while it was held, with yes or no; the last word may be somebody else's.
+    pub approval: Option<&'a str>,
     /// The rule that fitted first, counted from 0 as in the configuration.
     pub rule: Option<usize>,
     /// The arguments it goes on with, when they are others than those that came; only their digest is written.
@@ -153,6 +155,10 @@ pub fn write_decision(out: &mut Vec<u8>, unix_ms: i64, subject: &[u8], decided: 
     let decision = if decided.allowed { "allow" } else { "deny" };
     append(out, format_args!(r#","decision":"{decision}","by":"#));
     text(out, decided.by);
+    if let Some(approval) = decided.approval {
+        out.extend_from_slice(br#","approval":"#);
+        text(out, approval);
+    }
     if let Some(rule) = decided.rule {
         append(out, format_args!(r#","rule":{rule}"#));
     }

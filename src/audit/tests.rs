@@ -1,6 +1,7 @@
 use super::*;
 
 const ALLOWED: Decided<'_> = Decided {
+    approval: None,
     allowed: true,
     by: "default",
     rule: None,
@@ -77,6 +78,7 @@ fn lines_say_what_they_are_to_say() {
     write_subject(&mut subject, &SUBJECT);
     let mut out = Vec::new();
     let denied = Decided {
+        approval: None,
         allowed: false,
         by: "rule",
         rule: Some(3),
@@ -155,6 +157,7 @@ fn the_longest_line_fits() {
     write_subject(&mut head, &subject);
     let mut body = Vec::new();
     let decided = Decided {
+        approval: None,
         allowed: false,
         by: &long,
         rule: Some(usize::MAX),

@@ -125,9 +125,11 @@ impl Trail {
         by.clear();
         // A string takes everything.
         let _ = write!(by, "{}", decision.by);
+        let approval = decision.approval.as_ref().map(ToString::to_string);
         let decided = Decided {
             allowed,
             by: &by,
+            approval: approval.as_deref(),
             rule: decision.rule,
             replaced: decision.replaced.then_some(arguments),
         };
@@ -359,9 +361,9 @@ mod tests {
         trail.begin(at(1_000), &call(1));
         let rule = Decision {
             by: Decider::Rule,
+            approval: Some(Decider::Person("unix:7".into())),
             rule: Some(2),
             replaced: true,
-            ..Decision::default()
         };
         assert!(trail.decided(at(1_000), (CallId(1), "{}"), true, &rule));
         trail.ended(at(1_012), CallId(1), || Outcome::Ok);
@@ -370,7 +372,9 @@ mod tests {
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said[0].starts_with(r#""decision","call":"1","caller":"tester","#));
         let replaced = crate::crypto::hex(&crate::crypto::sha256(b"{}"));
-        let end = format!(r#""decision":"allow","by":"rule","rule":2,"replaced":"{replaced}""#);
+        let end = format!(
+            r#""decision":"allow","by":"rule","approval":"person (unix:7)","rule":2,"replaced":"{replaced}""#
+        );
         assert!(said[0].ends_with(&end), "{said:?}");
         assert!(said[1].ends_with(r#""outcome":"ok","durationMs":12"#));
         assert!(trail.open.is_empty());

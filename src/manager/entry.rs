@@ -250,6 +250,7 @@ fn record(
         protocol: rest.protocol,
         times: rest.times,
         parallel: rest.parallel,
+        serial: rest.serial,
         filter: rest.filter,
         bounds: rest.bounds,
         pause: rest.pause,

@@ -57,6 +57,7 @@ pub fn fingerprint(config: &ServerConfig, unknown: &BTreeMap<&String, &Value>) -
         record.count(name, u64::try_from(count).ok());
     }
     record.flag("parallel", config.parallel);
+    record.flag("serial", config.serial);
     record.flag("validateCalls", config.validate_calls);
     record.flag("shared", config.isolation == Isolation::Shared);
     record.raw("include", &list(config.filter.include.iter()));

@@ -22,9 +22,10 @@ pub struct Options {
     /// Hand an `input_required` result through instead of asking its questions. For callers that speak
     /// that era themselves.
     pub raw_questions: bool,
-    /// The call may be under way beside others of the same runtime, whatever the server's record says: whoever
-    /// made it has decided that. Other requests always may.
-    pub overlaps: bool,
+    /// Somebody else's request is passed on. A call may then be under way beside others of the same runtime,
+    /// unless the server's record forbids that in so many words; and an error that the server answers with is
+    /// an answer, which does not count towards its failure pause.
+    pub bridged: bool,
     /// Headers for this request alone, name and value: the trace context of the client that is served. Over
     /// other transports than HTTP they are left out.
     pub headers: Vec<(Box<str>, Box<str>)>,

@@ -35,6 +35,8 @@ pub struct ServerConfig {
     pub times: Times,
     /// Calls may overlap. OpenClaw's default is false.
     pub parallel: bool,
+    /// The record says itself that they may not: that also holds for calls that are passed on.
+    pub serial: bool,
     /// Which tools are shown.
     pub filter: ToolFilter,
     /// Bounds of its own that replace the process-wide ones.

@@ -254,3 +254,17 @@ fn a_signal_ends_the_servers_too() {
         shop.home.expect_processes(0);
     }
 }
+
+#[test]
+fn errors_that_a_server_answers_with_do_not_pause_it() {
+    let error = r#"printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"disk full"}}\n' "$id"; continue"#;
+    let shop = shop("span-errors").with("CALL", error);
+    configure(&shop, &["one", "two"]);
+    let mut serve = serve(&shop);
+    assert_eq!(names(&mut serve).len(), 2);
+    for _ in 0..5 {
+        let call = serve.begin("one__echo", "{}");
+        assert_eq!(serve.answer(call)["error"]["message"], "disk full");
+    }
+    serve.finish().expect_code(0);
+}

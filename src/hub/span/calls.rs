@@ -104,8 +104,8 @@ impl Hub {
             validate,
             unlisted: side.leaves_tools(),
             wants_progress: gated.wants_progress(),
-            // The client, not the record, says what it does at once: a call that hangs costs that call.
-            overlaps: true,
+            // The client says what it does at once: a call that hangs costs that call.
+            bridged: true,
             headers: self.http.trace_of(entry.peer, entry.key),
             ..side.options_of(gated.id(), server.as_ref(), &declared)
         };
@@ -183,6 +183,7 @@ impl Hub {
         };
         let options = Options {
             wants_progress: request.wants_progress,
+            bridged: true,
             headers: self.http.trace_of(entry.peer, entry.key),
             ..side.options_of(call, Some(server), &declared)
         };

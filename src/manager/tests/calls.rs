@@ -454,3 +454,29 @@ fn progress_reaches_its_ticket() {
     let of = |output: &&ManagerOutput| matches!(output, ManagerOutput::Progress { ticket: of, .. } if *of == ticket);
     assert_eq!(told.filter(of).count(), 1);
 }
+
+#[test]
+fn calls_that_are_passed_on_overlap_unless_the_record_forbids_it() {
+    for (more, bridged, sent) in [
+        ("", false, 1),
+        ("", true, 2),
+        (r#","supportsParallelToolCalls":false"#, true, 1),
+        (r#","supportsParallelToolCalls":true"#, false, 2),
+    ] {
+        let mut world = World::new(&["a"]);
+        world.configure(&[("a", &format!(r#"{{"command":"a"{more}}}"#))]);
+        world.server("a", silent);
+        let runtime = world.connected();
+        for _ in 0..2 {
+            let options = Options {
+                bridged,
+                ..Options::default()
+            };
+            world.call_with(runtime, "a__t", "{}", options);
+        }
+        world.run(1);
+        let calls = world.heard.iter();
+        let calls = calls.filter(|(_, heard)| heard.method == "tools/call");
+        assert_eq!(calls.count(), sent, "{more} {bridged}");
+    }
+}

@@ -22,10 +22,13 @@ impl Upstream {
         self.pumping = false;
     }
 
-    /// Calls of a server that takes one at a time wait for each other; nothing else does, and no call whose
-    /// maker wants it to overlap.
+    /// Calls of a server that takes one at a time wait for each other; nothing else does, and no call that is
+    /// passed on.
     fn next_sendable(&self) -> Option<usize> {
-        let waits = |job: &Job| matches!(job.work, Work::Call { .. }) && !job.options.overlaps;
+        let waits = |job: &Job| {
+            let passed_on = job.options.bridged && !self.config.serial;
+            matches!(job.work, Work::Call { .. }) && !passed_on
+        };
         let one_at_a_time = !self.config.parallel && self.open.values().any(waits);
         self.waiting
             .iter()
@@ -128,7 +131,11 @@ impl Upstream {
                     error.phase = Phase::List;
                 }
                 self.leave_alone(turn.now, &error);
-                let verdict = Verdict::of(&error);
+                let answered = matches!(fault, CallFault::Remote(_));
+                let verdict = match answered && job.options.bridged {
+                    true => Verdict::Success,
+                    false => Verdict::of(&error),
+                };
                 self.fail(turn.now, job, error, verdict);
                 let doubtful = matches!(
                     fault,
