@@ -8,16 +8,12 @@
 
 use std::error::Error;
 
-use drawspan::bridge::ChannelMode;
 use drawspan::codec::uri::Uri;
 use drawspan::entropy::Entropy;
-use drawspan::hub::{
-    HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, Outcome, ServerIdentity,
-};
+use drawspan::hub::{Hub, HubConfig, HubEvent, LocalConfig, Outcome, ServerIdentity};
 use drawspan::io::EventLoop;
 use drawspan::io::system::OsEntropy;
 use drawspan::limits::Limits;
-use drawspan::link::http_rules::AccessRules;
 use drawspan::local::{Registry, Tool};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -35,20 +31,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..ServerIdentity::default()
         },
-        gateway: None,
         local: Some(LocalConfig {
             registry: registry()?,
             state_key,
         }),
-        plugins: Vec::new(),
-        upstream: None,
-        channel_mode: ChannelMode::Off,
-        verbose: false,
-        policy: HubPolicy::Open,
-        http: HttpConfig {
-            rules: AccessRules::loopback(),
-        },
-        tap: false,
+        ..HubConfig::default()
     };
     let now = events.now();
     let mut hub = Hub::new(config, Box::new(entropy), now);

@@ -29,14 +29,11 @@ mod work;
 use std::error::Error;
 use std::io::Write as _;
 
-use drawspan::bridge::ChannelMode;
 use drawspan::clock::Now;
 use drawspan::codec::uri::Uri;
 use drawspan::crypto::sha256;
 use drawspan::entropy::Entropy;
-use drawspan::hub::{
-    HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, Outcome, ServerIdentity,
-};
+use drawspan::hub::{HttpConfig, Hub, HubConfig, HubEvent, LocalConfig, Outcome, ServerIdentity};
 use drawspan::ids::WireId;
 use drawspan::io::EventLoop;
 use drawspan::io::system::OsEntropy;
@@ -67,20 +64,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             instructions: None,
         },
-        gateway: None,
         local: Some(LocalConfig {
             registry: offers::registry()?,
             state_key,
         }),
-        plugins: Vec::new(),
-        upstream: None,
-        channel_mode: ChannelMode::Off,
-        verbose: false,
-        policy: HubPolicy::Open,
         http: HttpConfig {
             rules: AccessRules::new(&[], &[], None, true)?,
         },
-        tap: false,
+        ..HubConfig::default()
     };
     let now = events.now();
     let mut hub = Hub::new(config, Box::new(entropy), now);

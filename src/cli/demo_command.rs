@@ -14,12 +14,11 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::lines::{LineDecoder, LineEvent};
 use crate::codec::outbuf::OutBuf;
 use crate::embedded::{ApprovalKind, Post, Question, Role};
-use crate::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome, ServerIdentity};
+use crate::hub::{Hub, HubConfig, HubEvent, Outcome, ServerIdentity};
 use crate::ids::WireId;
 use crate::io::EventLoop;
 use crate::io::system::OsEntropy;
 use crate::limits::Limits;
-use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, IoEvent, IoRequest};
 
 /// The demo takes some hundredths of a second; past this it has failed.
@@ -60,16 +59,9 @@ pub(super) fn run() -> CommandResult {
         gateway: Some(to_embedded(&embedded, &limits, &mut entropy)?),
         limits: limits.clone(),
         identity: ServerIdentity::bridge(),
-        local: None,
-        plugins: Vec::new(),
-        upstream: None,
         channel_mode: ChannelMode::Off,
-        verbose: false,
-        policy: HubPolicy::Open,
-        http: HttpConfig {
-            rules: AccessRules::loopback(),
-        },
         tap: true,
+        ..HubConfig::default()
     };
     let mut hub = Hub::new(config, Box::new(entropy), events.now());
     let mut client = DemoClient::new(&limits, events.now());

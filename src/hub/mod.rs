@@ -62,6 +62,7 @@ use crate::gateway::session::{GatewaySession, Refusal, SessionConfig};
 use crate::ids::{CallId, IdMap, PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::command::CommandRun;
+use crate::link::http_rules::AccessRules;
 use crate::link::stdio_host::StdioHost;
 use crate::link::websocket::ConnectSpec;
 use crate::link::{ChildSpec, Driven, IoEvent, IoRequest};
@@ -97,6 +98,27 @@ pub struct HubConfig {
     pub http: HttpConfig,
     /// Whether [`HubEvent::GatewayFrame`] tells what crosses the Gateway wire. It holds credentials.
     pub tap: bool,
+}
+
+impl Default for HubConfig {
+    /// Nothing is offered, everybody may call it, and HTTP is for this machine.
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            identity: ServerIdentity::default(),
+            gateway: None,
+            local: None,
+            plugins: Vec::new(),
+            upstream: None,
+            channel_mode: ChannelMode::default(),
+            verbose: false,
+            policy: HubPolicy::default(),
+            http: HttpConfig {
+                rules: AccessRules::loopback(),
+            },
+            tap: false,
+        }
+    }
 }
 
 /// `serverInfo`, and guidance for models. Spec: 2025-11-25 schema (Implementation).

@@ -292,11 +292,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::bridge::ChannelMode;
+
     use crate::clock::Uptime;
     use crate::entropy::Seeded;
-    use crate::hub::{HttpConfig, HubConfig, HubEvent, HubPolicy, ServerIdentity};
-    use crate::link::http_rules::AccessRules;
+    use crate::hub::{HubConfig, HubEvent};
+
     use crate::link::{Driven, ExitReport, IoEvent, IoRequest, OpenSpec, Signal};
     use crate::manager::server_config::StdioTransport;
 
@@ -331,18 +331,8 @@ mod tests {
                 plugin_runs_max: 2,
                 ..Limits::default()
             },
-            identity: ServerIdentity::default(),
-            gateway: None,
-            local: None,
             plugins: tools,
-            upstream: None,
-            channel_mode: ChannelMode::Off,
-            verbose: false,
-            policy: HubPolicy::Open,
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
-            tap: false,
+            ..HubConfig::default()
         };
         let mut hub = Hub::new(config, Box::new(Seeded::new(1)), at(0));
         let client = hub.serve_adopted(at(0));

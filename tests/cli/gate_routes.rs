@@ -17,14 +17,13 @@ use drawspan::gateway::endpoint::Credentials;
 use drawspan::gateway::identity::DeviceIdentity;
 use drawspan::gateway::session::SessionConfig;
 use drawspan::hub::{
-    GatewayConfig, HookConfig, HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig,
-    ServerIdentity, UpstreamConfig,
+    GatewayConfig, HookConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, ServerIdentity,
+    UpstreamConfig,
 };
 use drawspan::io::EventLoop;
 use drawspan::io::system::OsEntropy;
 use drawspan::limits::Limits;
 use drawspan::link::ChildSpec;
-use drawspan::link::http_rules::AccessRules;
 use drawspan::link::websocket::ConnectSpec;
 use drawspan::local::{LocalReply, Registry, Tool};
 use drawspan::manager::Prefix;
@@ -506,16 +505,12 @@ impl Setup {
                 prefix: Prefix::Auto,
             }),
             channel_mode: ChannelMode::Off,
-            verbose: false,
             policy: HubPolicy::Hook(HookConfig {
                 command: hook,
                 timeout: Some(PATIENCE),
             }),
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
-            tap: false,
             limits,
+            ..HubConfig::default()
         }
     }
 }

@@ -6,14 +6,13 @@
 
 use std::time::Duration;
 
-use drawspan::bridge::ChannelMode;
 use drawspan::clock::{Now, Uptime};
 use drawspan::codec::sse::{EventReader, SseEvent};
 use drawspan::entropy::Seeded;
-use drawspan::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, ServerIdentity};
+use drawspan::hub::{Hub, HubConfig, HubEvent, LocalConfig};
 use drawspan::ids::{CallId, WireId};
 use drawspan::limits::Limits;
-use drawspan::link::http_rules::{AccessRules, param_headers};
+use drawspan::link::http_rules::param_headers;
 use drawspan::link::{Driven, IoEvent};
 use drawspan::local::{LocalReply, Registry, Tool};
 use drawspan::protocol::server::{Changing, List};
@@ -49,21 +48,11 @@ impl World {
         }
         let config = HubConfig {
             limits,
-            identity: ServerIdentity::default(),
-            gateway: None,
             local: Some(LocalConfig {
                 registry,
                 state_key: [1; 32],
             }),
-            plugins: Vec::new(),
-            upstream: None,
-            channel_mode: ChannelMode::Off,
-            verbose: false,
-            policy: HubPolicy::Open,
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
-            tap: false,
+            ..HubConfig::default()
         };
         let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
         let listener = hub.listen_http("127.0.0.1", 8808);

@@ -21,12 +21,9 @@ use drawspan::gate::Verdict;
 use drawspan::gateway::endpoint::Credentials;
 use drawspan::gateway::identity::{DeviceIdentity, StoredToken};
 use drawspan::gateway::session::SessionConfig;
-use drawspan::hub::{
-    GatewayConfig, HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome, ServerIdentity,
-};
+use drawspan::hub::{GatewayConfig, Hub, HubConfig, HubEvent, HubPolicy, Outcome, ServerIdentity};
 use drawspan::ids::{CallId, WireId};
 use drawspan::limits::Limits;
-use drawspan::link::http_rules::AccessRules;
 use drawspan::link::websocket::{ConnectSpec, WebSocketLink, WsLinkEvent};
 use drawspan::link::{
     ChildSpec, Driven, ExitReport, FaultKind, IoEvent, IoFault, IoRequest, OpenSpec,
@@ -254,7 +251,6 @@ impl World {
         };
         let config = HubConfig {
             identity: ServerIdentity::bridge(),
-            local: None,
             gateway: Some(GatewayConfig {
                 connect: ConnectSpec {
                     host: "127.0.0.1".to_owned(),
@@ -280,16 +276,12 @@ impl World {
                     limits: setup.limits.clone(),
                 },
             }),
-            plugins: Vec::new(),
-            upstream: None,
             channel_mode: setup.mode,
             verbose: setup.verbose,
             policy: setup.policy,
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
             tap: setup.record,
             limits: setup.limits,
+            ..HubConfig::default()
         };
         let entropy: Box<dyn Entropy> = Box::new(Seeded::new(setup.seed));
         let mut world = Self {

@@ -6,13 +6,11 @@
 
 use std::time::Duration;
 
-use drawspan::bridge::ChannelMode;
 use drawspan::clock::{Now, Uptime};
 use drawspan::entropy::Seeded;
-use drawspan::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, ServerIdentity};
+use drawspan::hub::{Hub, HubConfig, HubEvent, LocalConfig, ServerIdentity};
 use drawspan::ids::WireId;
 use drawspan::limits::Limits;
-use drawspan::link::http_rules::AccessRules;
 use drawspan::link::{Driven, IoEvent};
 use drawspan::local::{LocalReply, Registry, Tool};
 
@@ -43,20 +41,11 @@ pub(crate) fn config(limits: Limits) -> HubConfig {
             version: "1".to_owned(),
             ..ServerIdentity::default()
         },
-        gateway: None,
         local: Some(LocalConfig {
             registry,
             state_key: [1; 32],
         }),
-        plugins: Vec::new(),
-        upstream: None,
-        channel_mode: ChannelMode::Off,
-        verbose: false,
-        policy: HubPolicy::Open,
-        http: HttpConfig {
-            rules: AccessRules::loopback(),
-        },
-        tap: false,
+        ..HubConfig::default()
     }
 }
 

@@ -1,14 +1,12 @@
 //! Held calls in a hub with local tools, on a socket, on stdin and over HTTP.
 
 use super::*;
-use crate::bridge::ChannelMode;
 use crate::clock::Uptime;
 use crate::entropy::Seeded;
 use crate::gate::{Action, RuleSpec, RulesSpec, Verdict};
-use crate::hub::{HttpConfig, HubConfig, HubEvent, HubPolicy, LocalConfig, ServerIdentity};
+use crate::hub::{HubConfig, HubEvent, HubPolicy, LocalConfig};
 use crate::ids::WireId;
 use crate::limits::Limits;
-use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, IoEvent};
 use crate::local::{LocalReply, Registry, Tool};
 
@@ -33,21 +31,12 @@ impl World {
         registry.add_tool(tool).expect("a good tool");
         let config = HubConfig {
             limits: Limits::default(),
-            identity: ServerIdentity::default(),
-            gateway: None,
             local: Some(LocalConfig {
                 registry,
                 state_key: [1; 32],
             }),
-            plugins: Vec::new(),
-            upstream: None,
-            channel_mode: ChannelMode::Off,
-            verbose: false,
             policy,
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
-            tap: false,
+            ..HubConfig::default()
         };
         let now = Now {
             up: Uptime::ZERO,

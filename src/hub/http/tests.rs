@@ -4,13 +4,11 @@ mod edges;
 
 use std::time::Duration;
 
-use crate::bridge::ChannelMode;
 use crate::clock::{Now, Uptime};
 use crate::entropy::Seeded;
-use crate::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, ServerIdentity};
+use crate::hub::{Hub, HubConfig, HubEvent, LocalConfig};
 use crate::ids::{CallId, WireId};
 use crate::limits::Limits;
-use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, FaultKind, IoEvent, IoFault};
 use crate::local::{LocalReply, Registry, Resource, TaskStart, TaskSupport, Tool};
 use crate::protocol::server::Changing;
@@ -47,21 +45,11 @@ impl World {
         registry.add_resource(text).expect("a good resource");
         let config = HubConfig {
             limits,
-            identity: ServerIdentity::default(),
-            gateway: None,
             local: Some(LocalConfig {
                 registry,
                 state_key: [1; 32],
             }),
-            plugins: Vec::new(),
-            upstream: None,
-            channel_mode: ChannelMode::Off,
-            verbose: false,
-            policy: HubPolicy::Open,
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
-            tap: false,
+            ..HubConfig::default()
         };
         let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
         let listener = hub.listen_http("127.0.0.1", 8808);

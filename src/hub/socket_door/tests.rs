@@ -1,11 +1,9 @@
 use super::*;
-use crate::bridge::ChannelMode;
 use crate::clock::Uptime;
 use crate::diagnostic::Level;
 use crate::entropy::Seeded;
-use crate::hub::{HttpConfig, HubConfig, HubPolicy, LocalConfig, Outcome, ServerIdentity};
+use crate::hub::{HubConfig, LocalConfig, Outcome};
 use crate::limits::Limits;
-use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, FaultKind, IoEvent};
 use crate::local::{Registry, Tool};
 use crate::protocol::message::LogLevel;
@@ -25,21 +23,11 @@ fn hub() -> (Hub, WireId) {
             socket_clients_max: 2,
             ..Limits::default()
         },
-        identity: ServerIdentity::default(),
-        gateway: None,
         local: Some(LocalConfig {
             registry: Registry::new(),
             state_key: [1; 32],
         }),
-        plugins: Vec::new(),
-        upstream: None,
-        channel_mode: ChannelMode::Off,
-        verbose: false,
-        policy: HubPolicy::Open,
-        http: HttpConfig {
-            rules: AccessRules::loopback(),
-        },
-        tap: false,
+        ..HubConfig::default()
     };
     let mut hub = Hub::new(config, Box::new(Seeded::new(1)), START);
     let listener = hub.listen_unix("/run/x".into());

@@ -7,13 +7,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::UpstreamConfig;
-use crate::bridge::ChannelMode;
 use crate::clock::{Now, Uptime};
 use crate::entropy::Seeded;
-use crate::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, ServerIdentity};
+use crate::hub::{Hub, HubConfig, HubEvent, ServerIdentity};
 use crate::ids::WireId;
 use crate::limits::Limits;
-use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, ExitReport, IoEvent, IoRequest, OpenSpec};
 use crate::manager::Prefix;
 use crate::manager::entry::read_servers;
@@ -51,20 +49,11 @@ impl World {
         let config = HubConfig {
             limits: Limits::default(),
             identity: ServerIdentity::span(),
-            gateway: None,
-            local: None,
-            plugins: Vec::new(),
             upstream: Some(UpstreamConfig {
                 servers: servers.collect(),
                 prefix: Prefix::Auto,
             }),
-            channel_mode: ChannelMode::Off,
-            verbose: false,
-            policy: HubPolicy::Open,
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
-            tap: false,
+            ..HubConfig::default()
         };
         let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
         let listener = hub.listen_http("127.0.0.1", 8808);

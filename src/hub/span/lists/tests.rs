@@ -9,15 +9,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bridge::ChannelMode;
 use crate::clock::{Now, Uptime};
 use crate::entropy::Seeded;
-use crate::hub::{
-    HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, LocalConfig, ServerIdentity, UpstreamConfig,
-};
+use crate::hub::{Hub, HubConfig, HubEvent, LocalConfig, ServerIdentity, UpstreamConfig};
 use crate::ids::WireId;
 use crate::limits::Limits;
-use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, ExitReport, FaultKind, IoEvent, IoFault, IoRequest, OpenSpec};
 use crate::local::Registry;
 use crate::manager::Prefix;
@@ -135,23 +131,15 @@ impl World {
         let config = HubConfig {
             limits,
             identity: ServerIdentity::span(),
-            gateway: None,
             local: local.map(|registry| LocalConfig {
                 registry,
                 state_key: [1; 32],
             }),
-            plugins: Vec::new(),
             upstream: Some(UpstreamConfig {
                 servers: records(servers),
                 prefix,
             }),
-            channel_mode: ChannelMode::Off,
-            verbose: false,
-            policy: HubPolicy::Open,
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
-            tap: false,
+            ..HubConfig::default()
         };
         let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
         let client = hub.serve_adopted(now);

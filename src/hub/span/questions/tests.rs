@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bridge::ChannelMode;
 use crate::clock::{Now, Uptime};
 use crate::entropy::Seeded;
-use crate::hub::{HttpConfig, Hub, HubConfig, HubEvent, HubPolicy, ServerIdentity, UpstreamConfig};
+use crate::hub::{Hub, HubConfig, HubEvent, ServerIdentity, UpstreamConfig};
 use crate::ids::WireId;
 use crate::limits::Limits;
-use crate::link::http_rules::AccessRules;
 use crate::link::{Driven, IoEvent, IoRequest, OpenSpec};
 use crate::manager::Prefix;
 use crate::manager::entry::read_servers;
@@ -76,20 +74,11 @@ impl World {
         let config = HubConfig {
             limits,
             identity: ServerIdentity::span(),
-            gateway: None,
-            local: None,
             upstream: Some(UpstreamConfig {
                 servers: servers.collect(),
                 prefix: Prefix::Auto,
             }),
-            plugins: Vec::new(),
-            channel_mode: ChannelMode::Off,
-            verbose: false,
-            policy: HubPolicy::Open,
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
-            tap: false,
+            ..HubConfig::default()
         };
         let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
         let http = hub.listen_http("127.0.0.1", 8808);
