@@ -90,6 +90,25 @@ impl UpstreamSide {
             })
     }
 
+    /// Sees to it that it becomes known what resources the servers of a runtime have.
+    pub(super) fn learn_resources(&mut self, now: Now, runtime: RuntimeId) {
+        for list in RESOURCES {
+            self.want(now, runtime, *list, false);
+        }
+    }
+
+    /// Whether that is under way.
+    pub(super) fn is_learning_resources(&self, runtime: RuntimeId) -> bool {
+        let lists = RESOURCES.iter();
+        lists
+            .flat_map(|list| {
+                self.manager
+                    .servers()
+                    .map(move |config| (list, &config.key))
+            })
+            .any(|(list, key)| self.is_settling(runtime, *list, key))
+    }
+
     /// The servers are others than they were.
     pub(in crate::hub) fn servers_changed(&mut self, now: Now) {
         let keys: BTreeSet<ServerKey> = self.keys().into_iter().collect();

@@ -198,6 +198,7 @@ impl Hub {
                 self.io.push_back(request);
             }
         }
+        moved |= self.place_subscriptions(now);
         moved | self.serve_settled(now) | self.tell_due_changes(now) | self.judge_openings(now)
     }
 

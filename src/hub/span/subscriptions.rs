@@ -3,6 +3,7 @@
 //! | a client's                              | input                                | what happens                         |
 //! |-----------------------------------------|--------------------------------------|--------------------------------------|
 //! | `resources/subscribe`, a listen stream  | –                                    | its server is told, once per runtime |
+//! | the same, of nobody that is known       | what the servers have is known       | its server is told, or it is refused |
 //! | the same, waiting                       | the server grants it, or will not    | the answer, or the acknowledgment    |
 //! | the same, waiting                       | an update                            | held until then                      |
 //! | `resources/unsubscribe`                 | –                                    | answered; told when no other wants it |
@@ -42,6 +43,8 @@ struct Pending {
     /// Resources that nobody has answered for.
     open: BTreeSet<String>,
     granted: BTreeSet<String>,
+    /// Resources of which it is not known yet whose they are.
+    unplaced: BTreeSet<String>,
     /// It is a listen stream: what is not granted is left out of it.
     listens: bool,
 }
@@ -128,6 +131,7 @@ impl Hub {
             runtime,
             open: BTreeSet::new(),
             granted: BTreeSet::new(),
+            unplaced: BTreeSet::new(),
             listens,
         };
         let mut known = self
@@ -140,27 +144,81 @@ impl Hub {
                 one.open.insert(uri);
                 continue;
             }
-            let Some(server) = self.server_of_resource(peer, &uri) else {
-                continue;
-            };
-            let Some(side) = &mut self.upstream else {
-                return;
-            };
-            side.subscriptions
-                .routes
-                .insert((runtime, uri.clone()), server);
-            one.open.insert(uri);
+            one.unplaced.insert(uri);
         }
+        let mut uris = one.unplaced.iter();
+        if uris.any(|uri| self.server_of_resource(peer, uri).is_none()) {
+            if let Some(side) = &mut self.upstream {
+                side.learn_resources(now, runtime);
+            }
+        }
+        let waits = !self.place(&mut one);
         // What the client has already is granted at once: the server will not say so again.
         one.granted = &one.open & &known;
         one.open = &one.open - &known;
-        if one.open.is_empty() {
+        if one.open.is_empty() && !waits {
             return self.conclude_subscription(now, one, None);
         }
         if let Some(side) = &mut self.upstream {
             side.subscriptions.pending.push(one);
         }
         self.renew_subscriptions(now, peer);
+    }
+
+    /// Finds the servers of the resources that a request is for. Says whether it is known of all of them; what
+    /// nobody has is then left out.
+    fn place(&mut self, one: &mut Pending) -> bool {
+        for uri in std::mem::take(&mut one.unplaced) {
+            let Some(server) = self.server_of_resource(one.peer, &uri) else {
+                one.unplaced.insert(uri);
+                continue;
+            };
+            if let Some(side) = &mut self.upstream {
+                let routes = &mut side.subscriptions.routes;
+                routes.insert((one.runtime, uri.clone()), server);
+                one.open.insert(uri);
+            }
+        }
+        let side = self.upstream.as_ref();
+        let unsure = side.is_some_and(|side| side.is_learning_resources(one.runtime));
+        if !unsure {
+            one.unplaced.clear();
+        }
+        one.unplaced.is_empty()
+    }
+
+    /// Goes on with requests whose servers are known by now. Says whether there were any.
+    pub(super) fn place_subscriptions(&mut self, now: Now) -> bool {
+        let Some(side) = &mut self.upstream else {
+            return false;
+        };
+        let waits = |one: &Pending| !one.unplaced.is_empty();
+        if !side.subscriptions.pending.iter().any(waits) {
+            return false;
+        }
+        let (waiting, others) = std::mem::take(&mut side.subscriptions.pending)
+            .into_iter()
+            .partition::<Vec<_>, _>(waits);
+        side.subscriptions.pending = others;
+        let mut moved = false;
+        for mut one in waiting {
+            let before = one.unplaced.len();
+            self.place(&mut one);
+            let placed = one.unplaced.len() != before;
+            moved |= placed;
+            let peer = one.peer;
+            if one.open.is_empty() && one.unplaced.is_empty() {
+                self.conclude_subscription(now, one, None);
+                continue;
+            }
+            if let Some(side) = &mut self.upstream {
+                side.subscriptions.pending.push(one);
+            }
+            if placed {
+                self.renew_subscriptions(now, peer);
+            }
+        }
+        moved
     }
 
     /// Whether a resource is one of the program, which tells of it without being asked.
@@ -240,7 +298,7 @@ impl Hub {
                 one.granted.insert(uri.to_owned());
             }
         }
-        let done = |one: &Pending| one.open.is_empty();
+        let done = |one: &Pending| one.open.is_empty() && one.unplaced.is_empty();
         let (over, pending) = std::mem::take(&mut subscriptions.pending)
             .into_iter()
             .partition(done);

@@ -317,3 +317,27 @@ fn a_name_that_the_program_takes_later_is_its_own() {
     assert_eq!(tools, ["a__u", "mine", "t", "u", "v"]);
     assert_eq!(world.list("prompts/list"), ["p", "q", "a__q"]);
 }
+
+#[test]
+fn a_subscription_waits_until_it_is_known_whose_the_resource_is() {
+    let mut world = World::new(&[("a", json!({})), ("b", json!({}))]);
+    for (name, uri) in [("a", "x:a"), ("b", "x:b")] {
+        let lists = json!({"resources": [{"uri": uri, "name": uri}]});
+        world.server(name, move |method, params| match method {
+            "initialize" => Reply::Result(json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"resources": {"subscribe": true}},
+                "serverInfo": {"name": name, "version": "1"},
+            })),
+            "resources/subscribe" => Reply::Result(json!({})),
+            _ => offers(name, &lists, method, params),
+        });
+    }
+    // The first thing that is asked: nobody has listed anything yet.
+    let granted = world.ask("resources/subscribe", r#"{"uri":"x:b"}"#);
+    assert_eq!(granted["result"], json!({}), "{granted}");
+    assert_eq!(world.count("a", "resources/subscribe"), 0);
+    assert_eq!(world.count("b", "resources/subscribe"), 1);
+    let nobodys = world.ask("resources/subscribe", r#"{"uri":"x:c"}"#);
+    assert_eq!(nobodys["error"]["code"], -32002, "{nobodys}");
+}
