@@ -134,17 +134,11 @@ impl Hub {
             unplaced: BTreeSet::new(),
             listens,
         };
-        let mut known = self
-            .peer(peer)
-            .map(|peer| peer.subscribed())
-            .unwrap_or_default();
         for uri in uris {
-            if self.is_of_program(&uri) {
-                known.insert(uri.clone());
-                one.open.insert(uri);
-                continue;
-            }
-            one.unplaced.insert(uri);
+            match self.is_of_program(&uri) {
+                true => one.granted.insert(uri),
+                false => one.unplaced.insert(uri),
+            };
         }
         let mut uris = one.unplaced.iter();
         if uris.any(|uri| self.server_of_resource(peer, uri).is_none()) {
@@ -153,9 +147,6 @@ impl Hub {
             }
         }
         let waits = !self.place(&mut one);
-        // What the client has already is granted at once: the server will not say so again.
-        one.granted = &one.open & &known;
-        one.open = &one.open - &known;
         if one.open.is_empty() && !waits {
             return self.conclude_subscription(now, one, None);
         }
@@ -168,6 +159,8 @@ impl Hub {
     /// Finds the servers of the resources that a request is for. Says whether it is known of all of them; what
     /// nobody has is then left out.
     fn place(&mut self, one: &mut Pending) -> bool {
+        let had = self.peer(one.peer).map(|peer| peer.subscribed());
+        let had = had.unwrap_or_default();
         for uri in std::mem::take(&mut one.unplaced) {
             let Some(server) = self.server_of_resource(one.peer, &uri) else {
                 one.unplaced.insert(uri);
@@ -176,7 +169,11 @@ impl Hub {
             if let Some(side) = &mut self.upstream {
                 let routes = &mut side.subscriptions.routes;
                 routes.insert((one.runtime, uri.clone()), server);
-                one.open.insert(uri);
+                // What the client has already is granted at once: the server will not say so again.
+                match had.contains(&uri) {
+                    true => one.granted.insert(uri),
+                    false => one.open.insert(uri),
+                };
             }
         }
         let side = self.upstream.as_ref();
