@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::front::ExchangeRef;
+use super::exchange::ExchangeRef;
 use crate::clock::{Now, Uptime};
 
 /// See the module page.

@@ -16,19 +16,36 @@
 //!
 //! Era is decided per request; a modern request never lands in a legacy session.
 //!
+//! | file | has |
+//! |---|---|
+//! | `front` | the machine: all that the door knows, and what the hub tells it and asks of it |
+//! | `heads`, `refusals` | what a head asks for, and the answers to what is not served |
+//! | `serve` | the message behind a head: its era, who serves it, its session |
+//! | `sink` | what a peer says: into an answer, a stream or the session's store |
+//! | `streams`, `ending` | how a stream begins and stays alive; how exchanges and connections end |
+//! | `connections`, `exchange`, `peers`, `sessions` | what is known of each, below the front |
+//! | `awaited`, `due` | the requests of an exchange; what is due after one and the same wait |
+//!
 //! Source: Spec 2026-07-28 basic/transports/streamable-http, 2025-11-25 basic/transports, 2024-11-05
 //! basic/transports; reliability-security §2.3.
 
 mod awaited;
+mod connections;
 mod due;
+mod ending;
+mod exchange;
 mod front;
+mod heads;
+mod peers;
 mod refusals;
 mod serve;
 mod sessions;
 mod sink;
+mod streams;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::exchange::ExchangeRef;
 pub use self::front::HttpConfig;
-pub(super) use self::front::{ExchangeRef, HttpFront, Work};
+pub(super) use self::front::{HttpFront, Work};
 pub(super) use self::serve::Served;

@@ -2,9 +2,10 @@
 
 use std::string::FromUtf8Error;
 
-use super::front::{
-    Exchange, ExchangeRef, HttpFront, HttpPeer, KnownHead, PeerKind, Purpose, Work,
-};
+use super::connections::KnownHead;
+use super::exchange::{Exchange, ExchangeRef, Purpose};
+use super::front::{HttpFront, Work};
+use super::peers::PeerKind;
 use super::refusals;
 use super::sessions::{Attach, Ended, Parting, Sessions, StreamId};
 use crate::clock::Now;
@@ -19,7 +20,7 @@ use crate::link::http_rules::{
 use crate::link::http_server::HttpHead;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::member;
-use crate::protocol::server::{RequestKey, Scope, ServerPeer, check_modern_meta};
+use crate::protocol::server::{RequestKey, Scope, check_modern_meta};
 
 /// Who serves a message.
 #[derive(Clone, Copy, Debug)]
@@ -72,21 +73,22 @@ impl HttpFront {
             Ok(Scanned::One(envelope)) => Some(envelope),
             Ok(Scanned::Batch(_) | Scanned::Other) | Err(_) => None,
         };
-        let known = self.known(exchange.wire, head);
+        let known = self.connections.known(exchange.wire, head);
         let version = match known {
             Some(known) => known.version(head),
             None => VersionHeader::of(head),
         };
         let modern = envelope.is_some_and(|envelope| is_modern(envelope, version));
         if let (true, Some(envelope)) = (modern, envelope) {
-            let known = self.stateless.get(&open.principal).copied();
-            check_headers(head, envelope, |tool| param_headers(known, tool))
+            let stateless = self.peers.stateless_of(open.principal);
+            check_headers(head, envelope, |tool| param_headers(stateless, tool))
                 .map_err(|error| Unserved::Error(envelope.id.usable().map(str::to_owned), error))?;
             let principal = open.principal;
-            let peer = match self.stateless.get(&principal) {
-                Some(peer) => *peer,
-                None => self.add_stateless(principal, mint()),
-            };
+            let peer = stateless.unwrap_or_else(|| {
+                let id = mint();
+                self.peers.add(id, PeerKind::Stateless, principal);
+                id
+            });
             let scope = scope_of(exchange);
             self.assign(exchange, peer);
             return Ok(Served { peer, scope });
@@ -280,20 +282,6 @@ impl HttpFront {
         }
     }
 
-    fn add_stateless(&mut self, principal: Principal, id: PeerId) -> PeerId {
-        let peer = Some(Box::new(ServerPeer::new(self.server.clone())));
-        self.peers.insert(
-            id,
-            HttpPeer {
-                peer,
-                kind: PeerKind::Stateless,
-                principal,
-            },
-        );
-        self.stateless.insert(principal, id);
-        id
-    }
-
     fn open_session(
         &mut self,
         now: Now,
@@ -307,15 +295,7 @@ impl HttpFront {
             .open(now, id, open.principal.as_str(), entropy)
             .map_err(|error| refusals::no_session(&error))?;
         open.announces = Some(session);
-        let peer = Some(Box::new(ServerPeer::new(self.server.clone())));
-        self.peers.insert(
-            id,
-            HttpPeer {
-                peer,
-                kind: PeerKind::Session,
-                principal: open.principal,
-            },
-        );
+        self.peers.add(id, PeerKind::Session, open.principal);
         Ok(id)
     }
 
@@ -333,7 +313,8 @@ impl HttpFront {
         let head = open.head.as_ref().ok_or(Unserved::Gone)?;
         let peer = session_of(&mut self.sessions, now, head, open.principal)?;
         let place = self.sessions.place_of(peer);
-        self.remember_session(exchange.wire, known, place);
+        self.connections
+            .remember_session(exchange.wire, known, place);
         Ok(peer)
     }
 
@@ -471,15 +452,7 @@ impl HttpFront {
         open.peer = Some(id);
         open.sse = true;
         self.exchanges.insert(exchange, open);
-        let peer = Some(Box::new(ServerPeer::new(self.server.clone())));
-        self.peers.insert(
-            id,
-            HttpPeer {
-                peer,
-                kind: PeerKind::Legacy(exchange),
-                principal,
-            },
-        );
+        self.peers.add(id, PeerKind::Legacy(exchange), principal);
         let Some(connection) = self.connections.get_mut(&exchange.wire) else {
             return;
         };
@@ -506,11 +479,7 @@ impl HttpFront {
             .split('&')
             .find_map(|pair| pair.strip_prefix("sessionId="));
         let found = id.and_then(|id| self.sessions.find(now, id, principal.as_str()));
-        let legacy = |peer: &PeerId| {
-            self.peers
-                .get(peer)
-                .is_some_and(|http| matches!(http.kind, PeerKind::Legacy(_)))
-        };
+        let legacy = |peer: &PeerId| matches!(self.peers.kind_of(*peer), Some(PeerKind::Legacy(_)));
         let Some(peer) = found.filter(legacy) else {
             return Err(refusals::json_error(
                 404,
@@ -539,8 +508,7 @@ impl HttpFront {
         if unheard {
             return self.end_session(now, peer);
         }
-        let kind = self.peers.get(&peer).map(|http| http.kind);
-        match kind {
+        match self.peers.kind_of(peer) {
             Some(PeerKind::Stateless) => {
                 if let Some(peer) = self.peer_mut(peer) {
                     peer.abandon(scope_of(exchange));
@@ -589,7 +557,7 @@ impl HttpFront {
                 self.forget(now, exchange);
             }
         }
-        self.peers.remove(&peer);
+        self.peers.remove(peer);
         self.work.push_back(Work::Ended(peer));
     }
 }

@@ -1,13 +1,15 @@
 //! Where the messages of a peer go on HTTP: an answer as JSON while nothing was said before, an event of
 //! the exchange's stream otherwise, or the session's store while nobody listens.
 
-use super::front::{ExchangeRef, HttpFront, PeerKind};
+use super::exchange::ExchangeRef;
+use super::front::HttpFront;
+use super::peers::PeerKind;
 use super::sessions::StreamId;
 use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
 use crate::ids::PeerId;
 use crate::protocol::error::ErrorCode;
-use crate::protocol::server::RequestKey;
+use crate::protocol::server::{RequestKey, ServerPeer};
 use crate::protocol::{Lane, MessageSink};
 
 /// What is being written.
@@ -29,8 +31,8 @@ enum Target {
     Stored { stream: StreamId, last: bool },
 }
 
-/// See the module page.
-pub(super) struct HttpSink<'a> {
+/// The sink of one peer, while it speaks.
+struct HttpSink<'a> {
     front: &'a mut HttpFront,
     now: Now,
     peer: PeerId,
@@ -41,27 +43,33 @@ pub(super) struct HttpSink<'a> {
     answered: Option<RequestKey>,
 }
 
-impl<'a> HttpSink<'a> {
-    pub(super) const fn new(
-        front: &'a mut HttpFront,
+impl HttpFront {
+    /// Speaks to a peer; `reply` is the exchange whose message it is answering.
+    pub(in crate::hub) fn with_peer<R>(
+        &mut self,
         now: Now,
-        peer: PeerId,
-        kind: PeerKind,
+        id: PeerId,
         reply: Option<ExchangeRef>,
-    ) -> Self {
-        let writing = Writing::Nowhere;
-        Self {
-            front,
+        speak: impl FnOnce(&mut ServerPeer, &mut dyn MessageSink) -> R,
+    ) -> Option<R> {
+        let (mut peer, kind) = self.peers.take(id)?;
+        let mut sink = HttpSink {
+            front: self,
             now,
-            peer,
+            peer: id,
             kind,
             reply,
-            writing,
+            writing: Writing::Nowhere,
             error: None,
             answered: None,
-        }
+        };
+        let spoken = speak(&mut peer, &mut sink);
+        self.peers.put_back(id, peer);
+        Some(spoken)
     }
+}
 
+impl HttpSink<'_> {
     fn choose(&mut self, lane: Lane) -> Writing {
         let error = self.error.take();
         self.answered = None;
