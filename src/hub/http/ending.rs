@@ -1,10 +1,11 @@
-//! How an exchange and a connection end, and what becomes of the answers that were on their way.
+//! How an exchange, a connection and a session end, and what becomes of the answers that were on their way.
 
-use super::exchange::ExchangeRef;
+use super::exchange::{Exchange, ExchangeRef};
 use super::front::{HttpFront, Work};
-use super::sessions::Parting;
+use super::peers::PeerKind;
+use super::sessions::{Ended, Parting};
 use crate::clock::Now;
-use crate::ids::WireId;
+use crate::ids::{PeerId, WireId};
 use crate::link::http_server::ExchangeId;
 
 impl HttpFront {
@@ -69,5 +70,79 @@ impl HttpFront {
                 self.work.push_back(Work::Io(request));
             }
         }
+    }
+
+    /// The client of an exchange went away.
+    pub(super) fn handle_gone(&mut self, now: Now, exchange: ExchangeRef) {
+        let Some(open) = self.exchanges.get_mut(&exchange) else {
+            return;
+        };
+        open.gone = true;
+        let (peer, stream, waits) = (open.peer, open.stream, !open.open.is_empty());
+        let unheard = open.announces.is_some();
+        let Some(peer) = peer else {
+            return self.forget(now, exchange);
+        };
+        if unheard {
+            return self.end_session(now, peer);
+        }
+        match self.peers.kind_of(peer) {
+            Some(PeerKind::Stateless) => {
+                if let Some(peer) = self.peer_mut(peer) {
+                    peer.abandon(exchange.scope());
+                }
+                self.forget(now, exchange);
+                self.work.push_back(Work::Spoke(peer));
+            }
+            Some(PeerKind::Legacy(of)) if of == exchange => {
+                if let Some(ended) = self.sessions.remove(peer) {
+                    self.end_peer(now, ended);
+                }
+            }
+            // What can be resumed waits for whoever resumes it.
+            Some(PeerKind::Session) if waits && stream.is_some() => {
+                if let Some(stream) = stream {
+                    let carrier = exchange.carrier();
+                    self.sessions
+                        .detach(now, peer, stream, carrier, Parting::Lost);
+                }
+            }
+            Some(PeerKind::Session | PeerKind::Legacy(_)) | None => self.forget(now, exchange),
+        }
+    }
+
+    /// Ends a session that no client knows of.
+    pub(in crate::hub) fn end_session(&mut self, now: Now, peer: PeerId) {
+        if let Some(ended) = self.sessions.remove(peer) {
+            self.end_peer(now, ended);
+        }
+    }
+
+    /// A session is over: its streams end, and its calls are nobody's.
+    pub(super) fn end_peer(&mut self, now: Now, ended: Ended) {
+        let peer = ended.peer;
+        for (_, carrier) in ended.carriers {
+            self.finish_stream(now, ExchangeRef::of_carrier(carrier));
+        }
+        let of_peer = |open: &Exchange| open.peer == Some(peer);
+        let left: Vec<ExchangeRef> = self
+            .exchanges
+            .iter()
+            .filter(|(_, open)| of_peer(open))
+            .map(|(id, _)| *id)
+            .collect();
+        for exchange in left {
+            if self
+                .exchanges
+                .get(&exchange)
+                .is_some_and(|open| open.sse && !open.gone)
+            {
+                self.finish_stream(now, exchange);
+            } else {
+                self.forget(now, exchange);
+            }
+        }
+        self.peers.remove(peer);
+        self.work.push_back(Work::Ended(peer));
     }
 }

@@ -7,6 +7,7 @@ use crate::codec::shared_text::SharedText;
 use crate::ids::{PeerId, WireId};
 use crate::link::http_rules::{Accepts, Principal};
 use crate::link::http_server::{ExchangeId, HttpHead};
+use crate::protocol::server::Scope;
 
 /// One exchange of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +60,11 @@ impl ExchangeRef {
             wire: WireId((number >> 32) as u32),
             id: ExchangeId(number as u32),
         }
+    }
+
+    /// Stateless exchanges share a peer; their ids do not meet.
+    pub(super) fn scope(self) -> Scope {
+        Scope(1 + (u64::from(self.wire.0) << 32 | u64::from(self.id.0)))
     }
 }
 

@@ -21,8 +21,9 @@
 //! | `front` | the machine: all that the door knows, and what the hub tells it and asks of it |
 //! | `heads`, `refusals` | what a head asks for, and the answers to what is not served |
 //! | `serve` | the message behind a head: its era, who serves it, its session |
+//! | `legacy_pair` | `/sse` and `/messages` |
 //! | `sink` | what a peer says: into an answer, a stream or the session's store |
-//! | `streams`, `ending` | how a stream begins and stays alive; how exchanges and connections end |
+//! | `streams`, `ending` | how streams begin, are resumed and end; how exchanges, connections and sessions end |
 //! | `connections`, `exchange`, `peers`, `sessions` | what is known of each, below the front |
 //! | `awaited`, `due` | the requests of an exchange; what is due after one and the same wait |
 //!
@@ -36,6 +37,7 @@ mod ending;
 mod exchange;
 mod front;
 mod heads;
+mod legacy_pair;
 mod peers;
 mod refusals;
 mod serve;

@@ -1,21 +1,22 @@
-//! What happens to a message, a stream and a session once the head of the exchange is accepted.
+//! What happens to a message once the head of its exchange is accepted: which era it is of, which peer serves
+//! it, whose buffer it is in, and what waits for an answer.
 
 use std::string::FromUtf8Error;
 
 use super::connections::KnownHead;
-use super::exchange::{Exchange, ExchangeRef, Purpose};
-use super::front::{HttpFront, Work};
+use super::exchange::{ExchangeRef, Purpose};
+use super::front::HttpFront;
 use super::peers::PeerKind;
 use super::refusals;
-use super::sessions::{Attach, Ended, Parting, Sessions, StreamId};
+use super::sessions::Sessions;
 use crate::clock::Now;
 use crate::codec::scan::{Envelope, ScanError, Scanned, Text};
 use crate::codec::shared_text::SharedText;
 use crate::entropy::Entropy;
 use crate::ids::PeerId;
 use crate::link::http_rules::{
-    Accepts, HttpRefusal, ParamHeader, Principal, TRACE_HEADERS, VersionHeader, check_delete,
-    check_get, check_modern_headers, check_post, session_id, version_header,
+    HttpRefusal, ParamHeader, Principal, TRACE_HEADERS, VersionHeader, check_delete,
+    check_modern_headers, session_id, version_header,
 };
 use crate::link::http_server::HttpHead;
 use crate::protocol::error::{ErrorCode, RpcError};
@@ -89,7 +90,7 @@ impl HttpFront {
                 self.peers.add(id, PeerKind::Stateless, principal);
                 id
             });
-            let scope = scope_of(exchange);
+            let scope = exchange.scope();
             self.assign(exchange, peer);
             return Ok(Served { peer, scope });
         }
@@ -240,42 +241,6 @@ impl HttpFront {
         open.is_some_and(|open| open.announces.take().is_some())
     }
 
-    /// Ends a session that no client knows of.
-    pub(in crate::hub) fn end_session(&mut self, now: Now, peer: PeerId) {
-        if let Some(ended) = self.sessions.remove(peer) {
-            self.end_peer(now, ended);
-        }
-    }
-
-    /// The last event of a stream was written.
-    pub(super) fn finish_stream(&mut self, now: Now, exchange: ExchangeRef) {
-        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
-            connection.http.finish_sse(now, exchange.id);
-        }
-        self.forget(now, exchange);
-        self.touch(exchange.wire);
-    }
-
-    /// Ends the stream of a request early: its client comes back for the rest. Only streams that can be
-    /// resumed end so. Spec: 2025-11-25 basic/transports (polling).
-    pub(in crate::hub) fn release_stream(&mut self, now: Now, peer: PeerId, key: RequestKey) {
-        let Some(exchange) = self.routes.get(&(peer, key)).copied() else {
-            return;
-        };
-        self.start_stream(now, exchange);
-        let Some(open) = self.exchanges.get_mut(&exchange) else {
-            return;
-        };
-        if open.stream.is_none() {
-            return;
-        }
-        open.gone = true;
-        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
-            connection.http.finish_sse(now, exchange.id);
-        }
-        self.touch(exchange.wire);
-    }
-
     fn assign(&mut self, exchange: ExchangeRef, peer: PeerId) {
         if let Some(open) = self.exchanges.get_mut(&exchange) {
             open.peer = Some(peer);
@@ -318,100 +283,6 @@ impl HttpFront {
         Ok(peer)
     }
 
-    /// GET `/mcp`: the session's own stream, or the rest of one that was cut.
-    pub(super) fn open_stream(
-        &mut self,
-        now: Now,
-        exchange: ExchangeRef,
-        head: &HttpHead,
-        principal: Principal,
-    ) -> Result<(), HttpRefusal> {
-        check_get(head)?;
-        let peer = session_of(&mut self.sessions, now, head, principal)?;
-        let last = head.field("last-event-id");
-        let resumed = last.and_then(|id| self.sessions.replay_after(peer, id));
-        let replay = match resumed {
-            Some(replay) => Some(replay),
-            None => self.sessions.replay_unsent(peer, StreamId::STANDALONE),
-        };
-        let Some(replay) = replay else {
-            return Err(refusals::unknown_session());
-        };
-        let (stream, finished, lost) = (replay.after.stream, replay.finished, replay.lost);
-        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
-            connection.http.start_sse(now, exchange.id, &[]);
-            for (id, payload) in replay {
-                let out = connection
-                    .http
-                    .begin_event(exchange.id, None, Some(&id.text()));
-                out.extend_from_slice(payload);
-                connection.http.commit_event(now, exchange.id);
-            }
-        }
-        let lost = lost.max(self.sessions.take_dropped(peer));
-        if lost > 0 {
-            self.work.push_back(Work::Lost(lost));
-        }
-        let mut open = Exchange::new(
-            Purpose::Stream,
-            principal,
-            Accepts {
-                json: false,
-                sse: true,
-            },
-        );
-        open.peer = Some(peer);
-        open.sse = true;
-        open.stream = Some(stream);
-        // A second stream takes the place of the first, whose client may be long gone.
-        if let Attach::Displaced(old) = self.sessions.attach(peer, stream, exchange.carrier()) {
-            self.displace(now, ExchangeRef::of_carrier(old));
-        }
-        self.take_over(peer, stream, exchange, &mut open);
-        self.exchanges.insert(exchange, open);
-        self.keep_alive(now, exchange);
-        if finished {
-            self.finish_stream(now, exchange);
-        }
-        Ok(())
-    }
-
-    /// An exchange carries its stream no more, though its client is still there.
-    fn displace(&mut self, now: Now, exchange: ExchangeRef) {
-        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
-            connection.http.finish_sse(now, exchange.id);
-        }
-        self.touch(exchange.wire);
-        if let Some(open) = self.exchanges.get_mut(&exchange) {
-            open.gone = true;
-        }
-    }
-
-    /// The requests of a stream that was cut are answered here from now on.
-    fn take_over(
-        &mut self,
-        peer: PeerId,
-        stream: StreamId,
-        exchange: ExchangeRef,
-        open: &mut Exchange,
-    ) {
-        let cut = |of: &Exchange| of.gone && of.peer == Some(peer) && of.stream == Some(stream);
-        let Some(old) = self
-            .exchanges
-            .iter()
-            .find(|(_, of)| cut(of))
-            .map(|(id, _)| *id)
-        else {
-            return;
-        };
-        if let Some(before) = self.exchanges.remove(&old) {
-            for key in before.open.iter() {
-                self.routes.insert((peer, key), exchange);
-            }
-            open.open = before.open;
-        }
-    }
-
     pub(super) fn delete_session(
         &mut self,
         now: Now,
@@ -430,140 +301,10 @@ impl HttpFront {
         }
         Ok(())
     }
-
-    /// GET `/sse`: a session of the 2024-11-05 pair.
-    pub(in crate::hub) fn open_legacy_as(
-        &mut self,
-        now: Now,
-        exchange: ExchangeRef,
-        principal: Principal,
-        id: PeerId,
-        entropy: &mut dyn Entropy,
-    ) {
-        let session = match self.sessions.open(now, id, principal.as_str(), entropy) {
-            Ok(session) => session,
-            Err(error) => return self.refuse(now, exchange, &refusals::no_session(&error)),
-        };
-        let accepts = Accepts {
-            json: false,
-            sse: true,
-        };
-        let mut open = Exchange::new(Purpose::Stream, principal, accepts);
-        open.peer = Some(id);
-        open.sse = true;
-        self.exchanges.insert(exchange, open);
-        self.peers.add(id, PeerKind::Legacy(exchange), principal);
-        let Some(connection) = self.connections.get_mut(&exchange.wire) else {
-            return;
-        };
-        connection.http.start_sse(now, exchange.id, &[]);
-        let out = connection
-            .http
-            .begin_event(exchange.id, Some("endpoint"), None);
-        out.extend_from_slice(format!("/messages?sessionId={}", session.as_str()).as_bytes());
-        connection.http.commit_event(now, exchange.id);
-        self.keep_alive(now, exchange);
-        self.touch(exchange.wire);
-    }
-
-    pub(super) fn expect_legacy_post(
-        &mut self,
-        now: Now,
-        exchange: ExchangeRef,
-        head: HttpHead,
-        principal: Principal,
-    ) -> Result<(), HttpRefusal> {
-        let accepts = check_post(&head)?;
-        let query = head.target().split_once('?').map_or("", |(_, query)| query);
-        let id = query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix("sessionId="));
-        let found = id.and_then(|id| self.sessions.find(now, id, principal.as_str()));
-        let legacy = |peer: &PeerId| matches!(self.peers.kind_of(*peer), Some(PeerKind::Legacy(_)));
-        let Some(peer) = found.filter(legacy) else {
-            return Err(refusals::json_error(
-                404,
-                -32001,
-                "session not found: open /sse first",
-            ));
-        };
-        let mut open = Exchange::new(Purpose::LegacyPost(peer), principal, accepts);
-        open.head = Some(head);
-        open.peer = Some(peer);
-        self.expect_body(now, exchange, open);
-        Ok(())
-    }
-
-    /// The client of an exchange went away.
-    pub(super) fn handle_gone(&mut self, now: Now, exchange: ExchangeRef) {
-        let Some(open) = self.exchanges.get_mut(&exchange) else {
-            return;
-        };
-        open.gone = true;
-        let (peer, stream, waits) = (open.peer, open.stream, !open.open.is_empty());
-        let unheard = open.announces.is_some();
-        let Some(peer) = peer else {
-            return self.forget(now, exchange);
-        };
-        if unheard {
-            return self.end_session(now, peer);
-        }
-        match self.peers.kind_of(peer) {
-            Some(PeerKind::Stateless) => {
-                if let Some(peer) = self.peer_mut(peer) {
-                    peer.abandon(scope_of(exchange));
-                }
-                self.forget(now, exchange);
-                self.work.push_back(Work::Spoke(peer));
-            }
-            Some(PeerKind::Legacy(of)) if of == exchange => {
-                if let Some(ended) = self.sessions.remove(peer) {
-                    self.end_peer(now, ended);
-                }
-            }
-            // What can be resumed waits for whoever resumes it.
-            Some(PeerKind::Session) if waits && stream.is_some() => {
-                if let Some(stream) = stream {
-                    let carrier = exchange.carrier();
-                    self.sessions
-                        .detach(now, peer, stream, carrier, Parting::Lost);
-                }
-            }
-            Some(PeerKind::Session | PeerKind::Legacy(_)) | None => self.forget(now, exchange),
-        }
-    }
-
-    /// A session is over: its streams end, and its calls are nobody's.
-    pub(super) fn end_peer(&mut self, now: Now, ended: Ended) {
-        let peer = ended.peer;
-        for (_, carrier) in ended.carriers {
-            self.finish_stream(now, ExchangeRef::of_carrier(carrier));
-        }
-        let of_peer = |open: &Exchange| open.peer == Some(peer);
-        let left: Vec<ExchangeRef> = self
-            .exchanges
-            .iter()
-            .filter(|(_, open)| of_peer(open))
-            .map(|(id, _)| *id)
-            .collect();
-        for exchange in left {
-            if self
-                .exchanges
-                .get(&exchange)
-                .is_some_and(|open| open.sse && !open.gone)
-            {
-                self.finish_stream(now, exchange);
-            } else {
-                self.forget(now, exchange);
-            }
-        }
-        self.peers.remove(peer);
-        self.work.push_back(Work::Ended(peer));
-    }
 }
 
 /// The session that a request names, which counts as a sign of life.
-fn session_of(
+pub(super) fn session_of(
     sessions: &mut Sessions,
     now: Now,
     head: &HttpHead,
@@ -574,11 +315,6 @@ fn session_of(
     sessions
         .find(now, id, principal.as_str())
         .ok_or_else(refusals::unknown_session)
-}
-
-/// Stateless exchanges share a peer; their ids do not meet.
-pub(super) fn scope_of(exchange: ExchangeRef) -> Scope {
-    Scope(1 + (u64::from(exchange.wire.0) << 32 | u64::from(exchange.id.0)))
 }
 
 /// Design: era of a request.

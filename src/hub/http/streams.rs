@@ -1,9 +1,16 @@
-//! When an answer becomes a stream, and how a stream begins and stays alive.
+//! Streams of events: when an answer becomes one, how one begins, stays alive, is taken over by a client that
+//! comes back, and ends.
 
-use super::exchange::{Exchange, ExchangeRef};
-use super::front::HttpFront;
-use super::sessions::EventId;
+use super::exchange::{Exchange, ExchangeRef, Purpose};
+use super::front::{HttpFront, Work};
+use super::refusals;
+use super::serve::session_of;
+use super::sessions::{Attach, EventId, StreamId};
 use crate::clock::Now;
+use crate::ids::PeerId;
+use crate::link::http_rules::{Accepts, HttpRefusal, Principal, check_get};
+use crate::link::http_server::HttpHead;
+use crate::protocol::server::RequestKey;
 
 impl HttpFront {
     /// Streams begin late: only a request that is still unanswered after a while gets one by itself.
@@ -97,5 +104,128 @@ impl HttpFront {
         } = self;
         let streams = |of| exchanges.get(&of).is_some_and(Exchange::streams);
         keepalives.push(next, exchange, exchanges.len(), streams);
+    }
+
+    /// GET `/mcp`: the session's own stream, or the rest of one that was cut.
+    pub(super) fn open_stream(
+        &mut self,
+        now: Now,
+        exchange: ExchangeRef,
+        head: &HttpHead,
+        principal: Principal,
+    ) -> Result<(), HttpRefusal> {
+        check_get(head)?;
+        let peer = session_of(&mut self.sessions, now, head, principal)?;
+        let last = head.field("last-event-id");
+        let resumed = last.and_then(|id| self.sessions.replay_after(peer, id));
+        let replay = match resumed {
+            Some(replay) => Some(replay),
+            None => self.sessions.replay_unsent(peer, StreamId::STANDALONE),
+        };
+        let Some(replay) = replay else {
+            return Err(refusals::unknown_session());
+        };
+        let (stream, finished, lost) = (replay.after.stream, replay.finished, replay.lost);
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.start_sse(now, exchange.id, &[]);
+            for (id, payload) in replay {
+                let out = connection
+                    .http
+                    .begin_event(exchange.id, None, Some(&id.text()));
+                out.extend_from_slice(payload);
+                connection.http.commit_event(now, exchange.id);
+            }
+        }
+        let lost = lost.max(self.sessions.take_dropped(peer));
+        if lost > 0 {
+            self.work.push_back(Work::Lost(lost));
+        }
+        let mut open = Exchange::new(
+            Purpose::Stream,
+            principal,
+            Accepts {
+                json: false,
+                sse: true,
+            },
+        );
+        open.peer = Some(peer);
+        open.sse = true;
+        open.stream = Some(stream);
+        // A second stream takes the place of the first, whose client may be long gone.
+        if let Attach::Displaced(old) = self.sessions.attach(peer, stream, exchange.carrier()) {
+            self.displace(now, ExchangeRef::of_carrier(old));
+        }
+        self.take_over(peer, stream, exchange, &mut open);
+        self.exchanges.insert(exchange, open);
+        self.keep_alive(now, exchange);
+        if finished {
+            self.finish_stream(now, exchange);
+        }
+        Ok(())
+    }
+
+    /// The requests of a stream that was cut are answered here from now on.
+    fn take_over(
+        &mut self,
+        peer: PeerId,
+        stream: StreamId,
+        exchange: ExchangeRef,
+        open: &mut Exchange,
+    ) {
+        let cut = |of: &Exchange| of.gone && of.peer == Some(peer) && of.stream == Some(stream);
+        let Some(old) = self
+            .exchanges
+            .iter()
+            .find(|(_, of)| cut(of))
+            .map(|(id, _)| *id)
+        else {
+            return;
+        };
+        if let Some(before) = self.exchanges.remove(&old) {
+            for key in before.open.iter() {
+                self.routes.insert((peer, key), exchange);
+            }
+            open.open = before.open;
+        }
+    }
+
+    /// An exchange carries its stream no more, though its client is still there.
+    fn displace(&mut self, now: Now, exchange: ExchangeRef) {
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.finish_sse(now, exchange.id);
+        }
+        self.touch(exchange.wire);
+        if let Some(open) = self.exchanges.get_mut(&exchange) {
+            open.gone = true;
+        }
+    }
+
+    /// The last event of a stream was written.
+    pub(super) fn finish_stream(&mut self, now: Now, exchange: ExchangeRef) {
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.finish_sse(now, exchange.id);
+        }
+        self.forget(now, exchange);
+        self.touch(exchange.wire);
+    }
+
+    /// Ends the stream of a request early: its client comes back for the rest. Only streams that can be
+    /// resumed end so. Spec: 2025-11-25 basic/transports (polling).
+    pub(in crate::hub) fn release_stream(&mut self, now: Now, peer: PeerId, key: RequestKey) {
+        let Some(exchange) = self.routes.get(&(peer, key)).copied() else {
+            return;
+        };
+        self.start_stream(now, exchange);
+        let Some(open) = self.exchanges.get_mut(&exchange) else {
+            return;
+        };
+        if open.stream.is_none() {
+            return;
+        }
+        open.gone = true;
+        if let Some(connection) = self.connections.get_mut(&exchange.wire) {
+            connection.http.finish_sse(now, exchange.id);
+        }
+        self.touch(exchange.wire);
     }
 }
