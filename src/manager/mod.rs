@@ -3,8 +3,8 @@
 //!
 //! A [`Manager`] holds *runtimes*, one per session. Each has connections of its own to every server whose
 //! record does not say `shared`, and sees one list of tools under names that are safe and stay. Everything
-//! asked of it gets a [`TicketId`] and exactly one [`ManagerOutput::Answer`]. It is a [`Driven`]: an
-//! [`EventLoop`](crate::io::EventLoop) drives it, or a program's own loop.
+//! asked of it gets a [`TicketId`] and exactly one [`ManagerOutput::Answer`]. It is a
+//! [`Driven`](crate::link::Driven): an [`EventLoop`](crate::io::EventLoop) drives it, or a program's own loop.
 //!
 //! | happening                | what the manager does                                               |
 //! |--------------------------|---------------------------------------------------------------------|
@@ -148,10 +148,24 @@
 //! assert_eq!(answer, Some(Ok(r#"[{"name":"greet"}]"#.into())));
 //! ```
 //!
+//! # Where it is
+//!
+//! | file | has |
+//! |---|---|
+//! | `turn`, `routing` | one input of the manager; whom it tells of what an upstream says |
+//! | `calls`, `tickets`, `questions` | what is asked of servers, and what they ask |
+//! | `connections`, `idle` | which runtime is connected to what, and for how long |
+//! | `showing`, `naming`, [`catalog`], [`filter`], [`lock`] | which tools a runtime is shown, and under which names |
+//! | `wishes` | subscriptions and log levels |
+//! | `upstream`, `job`, [`health`] | one connection to one server |
+//! | [`entry`], [`server_config`] and what they name | the record of one server |
+//!
 //! Source: openclaw-client (all of it, with the changes of its §9). Never: reads a file, a clock or the
 //! environment.
 
+mod calls;
 pub mod catalog;
+mod connections;
 pub mod diagnostic;
 pub mod entry;
 pub mod environment;
@@ -160,40 +174,45 @@ mod explain;
 pub mod filter;
 pub mod fingerprint;
 pub mod health;
+mod idle;
 mod job;
 pub mod lock;
 pub mod naming;
 pub mod placeholder;
 pub mod proxy;
+mod questions;
+mod routing;
 mod runtime;
 pub mod server_config;
+mod showing;
+mod tickets;
 mod turn;
 mod upstream;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use self::catalog::{Catalog, ListWalk, PagedList};
+use self::connections::Slot;
 use self::diagnostic::ServerDiagnostic;
 use self::error::UpstreamError;
 pub use self::job::Options;
 use self::job::{Job, Work};
 use self::lock::LockRule;
+use self::questions::Asked;
 pub use self::runtime::Prefix;
 use self::runtime::{Reserved, Runtime, Undecided, UpstreamId};
-use self::server_config::{Isolation, ServerConfig, ServerKey};
+use self::server_config::{ServerConfig, ServerKey};
+use self::tickets::Ticket;
 pub use self::upstream::ServerState;
-use self::upstream::{Face, Turn, Upstream, UpstreamOutput};
-use crate::clock::{Deadline, Now, Uptime};
-use crate::codec::outbuf::OutBuf;
+use self::upstream::{Face, Upstream};
+use crate::clock::{Now, Uptime};
 use crate::entropy::Entropy;
 use crate::gate::GatedCall;
 use crate::ids::{QuestionId, RuntimeId, TicketId, UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
-use crate::link::{Driven, IoEvent, IoRequest};
+use crate::link::IoRequest;
 use crate::protocol::client::peer::{ListKind, ServerFacts};
-use crate::protocol::error::RpcError;
 
 /// How a manager presents itself.
 #[derive(Clone, Debug)]
@@ -293,43 +312,6 @@ pub enum ManagerOutput {
         /// What.
         diagnostic: ServerDiagnostic,
     },
-}
-
-/// Who is told of what an upstream says.
-#[derive(Debug)]
-struct Slot {
-    upstream: Upstream,
-    key: ServerKey,
-    owners: BTreeSet<RuntimeId>,
-    due: Option<Uptime>,
-    /// What it offers, for runtimes that come later; `None` before its first listing.
-    offer: Option<Offer>,
-    /// A question of it was refused because it belonged to no call, and that was told.
-    asks_nobody: bool,
-}
-
-/// The tools of a server as they were listed last, and what was said of them.
-#[derive(Clone, Debug)]
-struct Offer {
-    tools: Vec<Arc<catalog::Tool>>,
-    remarks: Vec<catalog::Remark>,
-}
-
-/// A question that waits for its answer.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    upstream: UpstreamId,
-    question: QuestionId,
-    runtime: RuntimeId,
-}
-
-/// What is known of a ticket while it is open.
-#[derive(Debug)]
-struct Ticket {
-    runtime: RuntimeId,
-    upstream: Option<UpstreamId>,
-    /// The tool whose output schema the result must match.
-    checked: Option<(ServerKey, Arc<catalog::Tool>)>,
 }
 
 /// See the module page.
@@ -555,24 +537,6 @@ impl Manager {
         }
         for upstream in left {
             self.renew_wishes(now, upstream);
-        }
-    }
-
-    /// Nobody is left whom these questions could be put to: the servers are told.
-    fn withdraw_questions(&mut self, now: Now, id: RuntimeId) {
-        let asked: Vec<(QuestionId, Asked)> = self
-            .questions
-            .iter()
-            .filter(|(_, asked)| asked.runtime == id)
-            .map(|(question, asked)| (*question, *asked))
-            .collect();
-        for (question, asked) in asked {
-            self.question_over(now, question);
-            self.outputs
-                .push_back(ManagerOutput::QuestionGone(question));
-            self.with(now, asked.upstream, |one, turn| {
-                one.answer(turn, asked.question, Err(explain::client_is_gone()))
-            });
         }
     }
 
@@ -870,15 +834,6 @@ impl Manager {
             self.with(now, upstream, |one, turn| one.cancel(turn, ticket, reason));
         }
         self.touch(now, known.runtime);
-    }
-
-    /// Answers a question of a server; one that is gone is left alone.
-    pub fn answer(&mut self, now: Now, question: QuestionId, answer: Result<&str, RpcError>) {
-        if let Some(asked) = self.question_over(now, question) {
-            self.with(now, asked.upstream, |one, turn| {
-                one.answer(turn, asked.question, answer)
-            });
-        }
     }
 
     /// Ends everything: every ticket is answered, every process ends, in bounded time. The loop is turned

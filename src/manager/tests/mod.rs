@@ -22,7 +22,7 @@ use super::*;
 use crate::entropy::Seeded;
 use crate::gate::{Gate, Passage, Policy, ToolCall};
 use crate::ids::CallId;
-use crate::link::{ExitReport, FaultKind, IoFault, OpenSpec, Signal};
+use crate::link::{Driven, ExitReport, FaultKind, IoEvent, IoFault, OpenSpec, Signal};
 
 /// What a server got.
 #[derive(Clone, Debug)]

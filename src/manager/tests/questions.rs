@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::manager::error::FailureKind;
+use crate::protocol::error::RpcError;
 
 const META: &str = "io.modelcontextprotocol/clientCapabilities";
 

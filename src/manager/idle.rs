@@ -1,0 +1,60 @@
+//! Rest: a runtime that nobody has used for long enough lets go of its connections, and the next use of a
+//! server connects again.
+
+use std::time::Duration;
+
+use super::Manager;
+use super::runtime::UpstreamId;
+use super::upstream::Upstream;
+use crate::clock::{Now, Uptime};
+use crate::ids::RuntimeId;
+
+impl Manager {
+    /// A runtime was used just now.
+    pub(super) fn touch(&mut self, now: Now, id: RuntimeId) {
+        let Some(runtime) = self.runtimes.get_mut(&id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut runtime.last_used, now.up);
+        self.idle.remove(&(self.idle_at(before), id));
+        self.idle.insert((self.idle_at(now.up), id));
+    }
+
+    /// When a runtime that was used then has been idle for long enough: never, where the limit is 0.
+    pub(super) fn idle_at(&self, last_used: Uptime) -> Uptime {
+        let ttl = self.limits.runtime_idle_ttl;
+        last_used.after(if ttl.is_zero() { Duration::MAX } else { ttl })
+    }
+
+    /// Lets go of the connections of runtimes that nobody has used for long enough. A runtime that is in
+    /// use is looked at again later.
+    pub(super) fn rest_idle(&mut self, now: Now) {
+        while let Some((at, id)) = self.idle.first().copied().filter(|(at, _)| *at <= now.up) {
+            self.idle.remove(&(at, id));
+            let Some(runtime) = self.runtimes.get_mut(&id) else {
+                continue;
+            };
+            if !runtime.is_idle() {
+                self.touch(now, id);
+                continue;
+            }
+            runtime.wants_all = false;
+            let upstreams: Vec<UpstreamId> = runtime.upstreams.values().copied().collect();
+            for upstream in upstreams {
+                if self.nobody_uses(now, upstream) {
+                    self.with(now, upstream, Upstream::rest);
+                }
+            }
+        }
+    }
+
+    /// Whether every runtime that has this connection has been idle for long enough.
+    fn nobody_uses(&self, now: Now, id: UpstreamId) -> bool {
+        self.slots.get(&id).is_some_and(|slot| {
+            slot.owners
+                .iter()
+                .filter_map(|owner| self.runtimes.get(owner))
+                .all(|runtime| runtime.is_idle() && self.idle_at(runtime.last_used) <= now.up)
+        })
+    }
+}

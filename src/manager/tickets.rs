@@ -1,0 +1,134 @@
+//! Tickets: each piece of work that was asked for has one, and gets one answer.
+
+use std::sync::Arc;
+
+use super::catalog::Tool;
+use super::error::UpstreamError;
+use super::job::Job;
+use super::runtime::UpstreamId;
+use super::server_config::ServerKey;
+use super::{Manager, ManagerOutput, explain};
+use crate::clock::Now;
+use crate::ids::{RuntimeId, TicketId};
+use crate::protocol::message::member;
+
+/// What is known of a ticket while it is open.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) runtime: RuntimeId,
+    pub(super) upstream: Option<UpstreamId>,
+    /// The tool whose output schema the result must match.
+    pub(super) checked: Option<(ServerKey, Arc<Tool>)>,
+}
+
+impl Manager {
+    pub(super) fn mint_ticket(&mut self, now: Now, id: RuntimeId) -> TicketId {
+        let ticket = self.next_ticket;
+        self.next_ticket = ticket.next();
+        let known = Ticket {
+            runtime: id,
+            upstream: None,
+            checked: None,
+        };
+        self.tickets.insert(ticket, known);
+        if let Some(runtime) = self.runtimes.get_mut(&id) {
+            runtime.open.insert(ticket);
+        }
+        self.touch(now, id);
+        ticket
+    }
+
+    /// Gives a job to a server of a runtime.
+    pub(super) fn submit(&mut self, now: Now, id: RuntimeId, key: &ServerKey, job: Job) {
+        let ticket = job.ticket;
+        let known = self.slot_of(id, key).is_some();
+        let Some(upstream) = self.upstream_of(id, key) else {
+            if let Some(ticket) = ticket {
+                let error = match self.runtimes.contains_key(&id) {
+                    true => explain::unknown_server(key),
+                    false => explain::no_runtime(),
+                };
+                self.answer_ticket(ticket, Err(error));
+            }
+            return;
+        };
+        if !known {
+            self.renew_wishes(now, upstream);
+        }
+        if let Some(known) = ticket.and_then(|ticket| self.tickets.get_mut(&ticket)) {
+            known.upstream = Some(upstream);
+        }
+        let mut refused = None;
+        self.with(now, upstream, |one, turn| {
+            refused = one.submit(turn, job).err()
+        });
+        if let (Some(ticket), Some(error)) = (ticket, refused) {
+            self.conclude(now, ticket, Err(error));
+        }
+    }
+
+    /// Answers a ticket, and has the result checked first where that was asked for.
+    pub(super) fn conclude(
+        &mut self,
+        now: Now,
+        ticket: TicketId,
+        outcome: Result<Box<str>, UpstreamError>,
+    ) {
+        let Some(known) = self.tickets.get(&ticket) else {
+            return;
+        };
+        let runtime = known.runtime;
+        let outcome = match (outcome, known.checked.clone()) {
+            (Ok(result), Some((key, tool))) => self.checked(runtime, &key, &tool, result),
+            (outcome, _) => outcome,
+        };
+        self.answer_ticket(ticket, outcome);
+        self.touch(now, runtime);
+    }
+
+    /// The result of a call, checked against the tool's output schema. One that says nothing of what the
+    /// schema speaks of is passed on: the tool has run.
+    fn checked(
+        &mut self,
+        runtime: RuntimeId,
+        key: &ServerKey,
+        tool: &Tool,
+        result: Box<str>,
+    ) -> Result<Box<str>, UpstreamError> {
+        let Some(Ok(schema)) = tool.output_check(&self.limits) else {
+            return Ok(result);
+        };
+        if member(&result, "isError") == Some("true") {
+            return Ok(result);
+        }
+        let Some(structured) = member(&result, "structuredContent") else {
+            let diagnostic = explain::no_structured_content(key, tool.name());
+            self.outputs.push_back(ManagerOutput::Diagnostic {
+                runtime,
+                diagnostic,
+            });
+            return Ok(result);
+        };
+        match schema.check(structured) {
+            Ok(()) => Ok(result),
+            Err(problems) => Err(explain::result(key, tool.name(), &problems)),
+        }
+    }
+
+    pub(super) fn answer_ticket(
+        &mut self,
+        ticket: TicketId,
+        outcome: Result<Box<str>, UpstreamError>,
+    ) {
+        let Some(known) = self.tickets.remove(&ticket) else {
+            return;
+        };
+        if let Some(runtime) = self.runtimes.get_mut(&known.runtime) {
+            runtime.open.remove(&ticket);
+        }
+        self.outputs.push_back(ManagerOutput::Answer {
+            ticket,
+            outcome: outcome.map_err(Box::new),
+        });
+    }
+}
