@@ -2,6 +2,7 @@ mod relay;
 
 use super::modern::REMOVED;
 use super::*;
+use crate::limits::Limits;
 
 /// Collects messages as text.
 #[derive(Default)]
