@@ -9,14 +9,27 @@
 //! One input comes in, every child that was touched is drained, each output is routed at once and may
 //! touch other children; a turn ends when all are empty. Children never call up and never meet.
 //!
-//! An embedding program drives the hub like any [`Driven`] machine and drains [`Hub::poll_event`] beside
-//! it; questions it gets there are answered by [`Hub::resolve_gate`]. Rules of the gate are given by
-//! [`Hub::set_rules`], before the first client is let in.
+//! An embedding program drives the hub like any [`Driven`](crate::link::Driven) machine and drains
+//! [`Hub::poll_event`] beside it; questions it gets there are answered by [`Hub::resolve_gate`]. Rules of
+//! the gate are given by [`Hub::set_rules`], before the first client is let in.
+//!
+//! | file | has |
+//! |---|---|
+//! | `config`, `event` | what an embedding program says and hears |
+//! | `wires` | the hub as its loop sees it: whose each wire is |
+//! | `doors`, `socket_door`, `http` | the ways in for clients |
+//! | `route`, `ledger` | the way of a call, and where each one is |
+//! | `hooks`, `approvals`, `audit` | who decides about a call, and what is told of it |
+//! | `gateway_side`, `local_side`, `plugins`, `span` | who runs it: the Gateway, this program, a command, other servers |
+//! | `capabilities`, `usage`, `ending` | what clients are told that we can do; limits in use; how all of it ends |
 
 mod approvals;
 mod audit;
+mod capabilities;
+mod config;
 mod doors;
 mod ending;
+mod event;
 pub mod gateway_call;
 mod gateway_side;
 mod gateway_wire;
@@ -29,14 +42,17 @@ mod route;
 mod socket_door;
 mod span;
 mod usage;
+mod wires;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use self::approvals::{APPROVALS_LIST_METHOD, APPROVALS_RESOLVE_METHOD};
 use self::audit::Trail;
+use self::capabilities::{channel_tools, server_config};
+pub use self::config::{GatewayConfig, HookConfig, HubConfig, HubPolicy, ServerIdentity};
 use self::doors::LineClient;
+pub use self::event::{HubEvent, Outcome};
 use self::gateway_side::GatewaySide;
 use self::gateway_wire::GatewayWire;
 pub use self::http::HttpConfig;
@@ -49,230 +65,21 @@ use self::socket_door::SocketDoor;
 pub use self::span::UpstreamConfig;
 use self::span::{Questions, UpstreamSide};
 pub use self::usage::{LIMITS_METHOD, Usage};
-use crate::bridge::{Bridge, ChannelMode};
-use crate::clock::{Deadline, Now, Uptime};
-use crate::codec::json_text::write_string;
-use crate::codec::outbuf::OutBuf;
+use self::wires::Owner;
+use crate::bridge::Bridge;
+use crate::clock::{Now, Uptime};
 use crate::codec::shared_text::SharedText;
 use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::entropy::{Entropy, Seeded};
 use crate::gate::{Gate, Policy, Verdict};
-use crate::gateway::identity::StoredToken;
-use crate::gateway::session::{GatewaySession, Refusal, SessionConfig};
+use crate::gateway::session::GatewaySession;
 use crate::ids::{CallId, IdMap, PeerId, WireId};
 use crate::limits::Limits;
+use crate::link::IoRequest;
 use crate::link::command::CommandRun;
-use crate::link::http_rules::AccessRules;
 use crate::link::stdio_host::StdioHost;
-use crate::link::websocket::ConnectSpec;
-use crate::link::{ChildSpec, Driven, IoEvent, IoRequest};
-use crate::local::{LocalRequest, TASKS_EXTENSION};
 pub use crate::manager::entry::PluginTool;
-use crate::protocol::server::{Changing, ServerConfig};
-
-/// What a hub is made of.
-#[derive(Debug)]
-pub struct HubConfig {
-    /// Every bound.
-    pub limits: Limits,
-    /// What clients are told about us.
-    pub identity: ServerIdentity,
-    /// The Gateway to bridge, and who we are to it; `None` for a hub without channel tools.
-    pub gateway: Option<GatewayConfig>,
-    /// What the embedding program offers itself.
-    pub local: Option<LocalConfig>,
-    /// Tools that are commands, beside what the program offers itself. One whose name is taken is left out, with
-    /// a diagnostic.
-    pub plugins: Vec<PluginTool>,
-    /// Servers whose tools, resources and prompts are offered beside the channel tools and what the program
-    /// offers itself. Of two things with one name those of the channel and of the program keep it, and a
-    /// server's is shown as `server__name`.
-    pub upstream: Option<UpstreamConfig>,
-    /// Whether conversations are announced to Claude as channel messages.
-    pub channel_mode: ChannelMode,
-    /// Say more on stderr.
-    pub verbose: bool,
-    /// Who decides about calls.
-    pub policy: HubPolicy,
-    /// How HTTP is served, on the addresses given to [`Hub::listen_http`].
-    pub http: HttpConfig,
-    /// Whether [`HubEvent::GatewayFrame`] tells what crosses the Gateway wire. It holds credentials.
-    pub tap: bool,
-}
-
-impl Default for HubConfig {
-    /// Nothing is offered, everybody may call it, and HTTP is for this machine.
-    fn default() -> Self {
-        Self {
-            limits: Limits::default(),
-            identity: ServerIdentity::default(),
-            gateway: None,
-            local: None,
-            plugins: Vec::new(),
-            upstream: None,
-            channel_mode: ChannelMode::default(),
-            verbose: false,
-            policy: HubPolicy::default(),
-            http: HttpConfig {
-                rules: AccessRules::loopback(),
-            },
-            tap: false,
-        }
-    }
-}
-
-/// `serverInfo`, and guidance for models. Spec: 2025-11-25 schema (Implementation).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerIdentity {
-    /// Name for programs.
-    pub name: String,
-    /// Name for people.
-    pub title: Option<String>,
-    /// Version.
-    pub version: String,
-    /// How to use what is offered.
-    pub instructions: Option<String>,
-}
-
-impl ServerIdentity {
-    /// Who the bridge of an OpenClaw Gateway says it is: a drop-in keeps the name.
-    #[must_use]
-    pub fn bridge() -> Self {
-        Self {
-            name: "openclaw".to_owned(),
-            title: Some("drawspan".to_owned()),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            instructions: None,
-        }
-    }
-
-    /// Who a span of MCP servers says it is.
-    #[must_use]
-    pub fn span() -> Self {
-        Self {
-            name: "drawspan".to_owned(),
-            ..Self::bridge()
-        }
-    }
-
-    fn as_json(&self) -> String {
-        let mut json = String::from(r#"{"name":"#);
-        write_string(&mut json, &self.name);
-        if let Some(title) = &self.title {
-            json.push_str(r#","title":"#);
-            write_string(&mut json, title);
-        }
-        json.push_str(r#","version":"#);
-        write_string(&mut json, &self.version);
-        json.push('}');
-        json
-    }
-}
-
-/// Where the Gateway is and how to introduce ourselves.
-#[derive(Debug)]
-pub struct GatewayConfig {
-    /// Where to connect.
-    pub connect: ConnectSpec,
-    /// Identity, credentials and limits.
-    pub session: SessionConfig,
-}
-
-/// Who decides about tool calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum HubPolicy {
-    /// Every call passes.
-    #[default]
-    Open,
-    /// This program is asked. Design: hooks.beforeToolCall.
-    Hook(HookConfig),
-    /// The embedding program is asked by [`HubEvent::GateAsked`].
-    Embedder,
-}
-
-/// The before-tool-call hook.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookConfig {
-    /// Program, arguments and environment.
-    pub command: ChildSpec,
-    /// How long it may take; `None` means `hook_timeout`.
-    pub timeout: Option<Duration>,
-}
-
-/// What the embedding program is told.
-#[derive(Debug)]
-pub enum HubEvent {
-    /// A call waits for a verdict: answer by [`Hub::resolve_gate`]. One that waits for a person is among
-    /// [`Hub::held_calls`], too, and somebody else may answer it first.
-    GateAsked {
-        /// The call.
-        call: CallId,
-        /// Heading.
-        title: String,
-        /// Text below it.
-        description: String,
-    },
-    /// A request for the embedding program: answer by [`Hub::resolve_local`].
-    Local(LocalRequest),
-    /// Nobody wants the answer of this call any more.
-    LocalCancelled(CallId),
-    /// A client told something that is no answer: `notifications/roots/list_changed`, progress of what it was
-    /// asked, or whatever else it calls so. What the protocol itself needs (`initialized`, `cancelled`) is seen
-    /// to and not told.
-    ClientNotification {
-        /// Which client, as in [`crate::local::Context::client`].
-        client: PeerId,
-        /// The method.
-        method: String,
-        /// `params`, a raw object from outside.
-        params: Option<Box<str>>,
-    },
-    /// One line for the person who runs us.
-    Diagnostic(Diagnostic),
-    /// One frame crossed the Gateway wire; only with [`HubConfig::tap`].
-    GatewayFrame {
-        /// Whether it came from the Gateway.
-        received: bool,
-        /// The frame as it is: the first ones hold credentials.
-        text: String,
-    },
-    /// An address cannot be listened on, or not any more. The other doors stay open: the program decides
-    /// whether it goes on, and tells the person who runs it.
-    ListenFailed {
-        /// What the system said.
-        message: String,
-    },
-    /// The Gateway gave us a device token to keep.
-    StoreToken(StoredToken),
-    /// The kept device token is no good any more.
-    ForgetToken,
-    /// Everything is answered and flushed; the program may end.
-    Finished(Outcome),
-}
-
-/// How the hub's work ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The client ended its input, or went away.
-    ClientDone,
-    /// Our own input or output failed (a full disk, say); a diagnostic told how.
-    ClientFailed,
-    /// [`Hub::shutdown`] was called.
-    Stopped,
-    /// The Gateway refused us at the start.
-    Refused(Refusal),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    Lines(PeerId),
-    Http,
-    /// Of a Unix socket.
-    Listener,
-    Gateway,
-    Hook(CallId),
-    Plugin(CallId),
-}
+use crate::protocol::server::ServerConfig;
 
 /// See the module page.
 pub struct Hub {
@@ -473,12 +280,6 @@ impl Hub {
         self.ledger.len()
     }
 
-    const fn mint_wire(&mut self) -> WireId {
-        let wire = self.next_wire;
-        self.next_wire = wire.next();
-        wire
-    }
-
     const fn mint_peer(&mut self) -> PeerId {
         let peer = self.next_peer;
         self.next_peer = peer.next();
@@ -509,238 +310,5 @@ impl Hub {
                 self.limits.turn_steps_max
             ),
         ));
-    }
-}
-
-fn channel_tools() -> Vec<String> {
-    let raw = |tool: &crate::bridge::ToolDef| {
-        let mut json = String::new();
-        tool.write_json(&mut json, tool.name);
-        json
-    };
-    Bridge::tool_list().iter().map(raw).collect()
-}
-
-/// What peers say of the hub: channel tools with a Gateway, and what the embedding program offers.
-fn server_config(
-    identity: &ServerIdentity,
-    bridge: Option<ChannelMode>,
-    local: Option<&LocalConfig>,
-    has_plugins: bool,
-    upstream: Option<&UpstreamConfig>,
-    limits: &Limits,
-) -> ServerConfig {
-    let mut legacy = Vec::new();
-    let mut modern = Vec::new();
-    let mut changing = Changing::default();
-    if let Some(mode) = bridge {
-        if mode.announces() {
-            legacy.push(
-                r#""experimental":{"claude/channel":{},"claude/channel/permission":{}}"#.to_owned(),
-            );
-        }
-        changing.tools = true;
-    }
-    let offered = local.map(|local| local.registry.capabilities());
-    if let Some(offered) = &offered {
-        legacy.push(offered.legacy.clone());
-        modern.push(offered.modern.clone());
-        changing.tools |= offered.changing.tools;
-        changing.prompts = offered.changing.prompts;
-        changing.resources = offered.changing.resources;
-    }
-    let declares = |members: &[String], name: &str| {
-        members
-            .iter()
-            .any(|members| members.contains(&format!("\"{name}\":")))
-    };
-    // Nobody waits for servers to say what they have: they may have all of it.
-    if upstream.is_some() {
-        changing = Changing::ALL;
-        let all = r#""tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"prompts":{"listChanged":true},"completions":{},"logging":{}"#.to_owned();
-        let tasks = offered.as_ref().is_some_and(|all| all.task_updates);
-        let tasks = tasks.then(|| format!(r#""extensions":{{"{TASKS_EXTENSION}":{{}}}}"#));
-        let bridge = legacy
-            .drain(..)
-            .filter(|members| members.contains("claude/"));
-        legacy = bridge.chain([all.clone()]).collect();
-        modern = tasks.into_iter().chain([all]).collect();
-    }
-    changing.tools |= has_plugins;
-    if bridge.is_some() || upstream.is_some() || has_plugins {
-        for members in [&mut legacy, &mut modern] {
-            if !declares(members, "tools") {
-                members.push(r#""tools":{"listChanged":true}"#.to_owned());
-            }
-        }
-        if !declares(&legacy, "logging") {
-            legacy.push(r#""logging":{}"#.to_owned());
-        }
-    }
-    let object = |members: Vec<String>| {
-        let members: Vec<String> = members
-            .into_iter()
-            .filter(|members| !members.is_empty())
-            .collect();
-        format!("{{{}}}", members.join(","))
-    };
-    ServerConfig {
-        server_info: identity.as_json(),
-        capabilities: object(legacy),
-        modern_capabilities: object(modern),
-        instructions: identity.instructions.as_deref().map(json_string),
-        resource_updates: upstream.is_some()
-            || offered
-                .as_ref()
-                .is_some_and(|offered| offered.resource_updates),
-        task_updates: offered.is_some_and(|offered| offered.task_updates),
-        changing,
-        awaits_introduction: false,
-        relays_subscriptions: upstream.is_some(),
-        cache_ttl_ms: 300_000,
-        limits: limits.clone(),
-    }
-}
-
-fn json_string(text: &str) -> String {
-    let mut json = String::new();
-    write_string(&mut json, text);
-    json
-}
-
-impl Driven for Hub {
-    fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
-        if wire >= span::FIRST_WIRE {
-            if let Some(side) = &mut self.upstream {
-                side.manager.handle_io(now, wire, event);
-            }
-            return self.settle(now);
-        }
-        match self.wires.get(&wire).copied() {
-            Some(Owner::Lines(peer)) => self.handle_lines(now, peer, event),
-            Some(Owner::Http) => {
-                // One in two inputs under load, and nobody waits for it.
-                let drained = matches!(event, IoEvent::Drained) && self.ending.is_none();
-                if drained && self.http.is_drained_unmoved(now, wire) {
-                    return;
-                }
-                self.handle_http(now, wire, event);
-            }
-            Some(Owner::Listener) => {
-                if let IoEvent::Failed(fault) = event {
-                    self.listen_failed(wire, fault);
-                }
-            }
-            Some(Owner::Gateway) => {
-                if let Some(gateway) = &mut self.gateway {
-                    gateway.wire.handle_io(now, event);
-                }
-            }
-            Some(Owner::Hook(call)) => {
-                if let Some(run) = self.hooks.get_mut(&call) {
-                    run.handle_io(now, event);
-                }
-            }
-            Some(Owner::Plugin(call)) => {
-                if let Some(run) = self.plugins.run_mut(call) {
-                    run.handle_io(now, event);
-                }
-            }
-            None => {}
-        }
-        self.settle(now);
-    }
-
-    fn handle_accept(&mut self, now: Now, listener: WireId, peer: &str) -> Option<WireId> {
-        if self.ending.is_none() && self.sockets.is_listener(listener) {
-            return Some(self.accept_socket(now, peer));
-        }
-        // Some more than the limit get in, to be told so.
-        if self.ending.is_some() || !self.http.is_listener(listener) || self.http.is_packed() {
-            return None;
-        }
-        let wire = self.mint_wire();
-        self.wires.insert(wire, Owner::Http);
-        self.http.accept(now, wire);
-        self.settle(now);
-        Some(wire)
-    }
-
-    fn handle_timeout(&mut self, now: Now) {
-        while let Some(refused) = self.gate.poll_expired(now) {
-            self.route_passage(now, refused);
-        }
-        for run in self.hooks.values_mut() {
-            run.handle_timeout(now);
-        }
-        self.plugins.handle_timeout(now);
-        if let Some(gateway) = &mut self.gateway {
-            gateway.wire.handle_timeout(now);
-            gateway.session.handle_timeout(now, &mut *self.entropy);
-        }
-        if let Some(local) = &mut self.local {
-            local.desk.handle_timeout(now);
-        }
-        self.upstream_timeout(now);
-        self.bridge.handle_timeout(now);
-        self.http.handle_timeout(now);
-        self.hurry_ended_clients(now);
-        self.settle(now);
-    }
-
-    fn poll_io(&mut self) -> Option<IoRequest> {
-        let request = self.io.pop_front();
-        if request.is_none() {
-            self.sockets.requests_are_done();
-        }
-        request
-    }
-
-    fn next_deadline(&self) -> Option<Deadline> {
-        let fixed = [
-            self.ending_deadline(),
-            self.http.next_deadline(),
-            self.gateway
-                .as_ref()
-                .and_then(|gateway| gateway.wire.next_deadline()),
-            self.gateway
-                .as_ref()
-                .and_then(|gateway| gateway.session.next_deadline()),
-            self.local
-                .as_ref()
-                .and_then(|local| local.desk.next_deadline()),
-            self.upstream.as_ref().and_then(UpstreamSide::next_deadline),
-            self.plugins.next_deadline(),
-            self.upstream
-                .as_ref()
-                .and_then(|side| side.openings.next_deadline()),
-            self.bridge.next_deadline(),
-            self.gate.next_deadline(),
-        ];
-        let hooks = self.hooks.values().map(CommandRun::next_deadline);
-        fixed.into_iter().chain(hooks).fold(None, Deadline::earlier)
-    }
-
-    fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {
-        if wire >= span::FIRST_WIRE {
-            return self.upstream.as_mut()?.manager.outgoing(wire);
-        }
-        let Some(owner) = self.wires.get(&wire) else {
-            return self.sockets.outgoing(wire);
-        };
-        match owner {
-            Owner::Listener => None,
-            Owner::Lines(peer) => self
-                .lines
-                .get_mut(peer)
-                .map(|client| client.link.outgoing()),
-            Owner::Http => self.http.outgoing(wire),
-            Owner::Gateway => self
-                .gateway
-                .as_mut()
-                .and_then(|gateway| gateway.wire.outgoing(wire)),
-            Owner::Hook(call) => self.hooks.get_mut(call).map(CommandRun::outgoing),
-            Owner::Plugin(call) => self.plugins.run_mut(*call).map(CommandRun::outgoing),
-        }
     }
 }
