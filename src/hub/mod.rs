@@ -312,3 +312,6 @@ impl Hub {
         ));
     }
 }
+
+#[cfg(test)]
+mod rig;
