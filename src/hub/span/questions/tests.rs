@@ -1,244 +1,89 @@
 //! Questions through a whole hub in virtual time: clients on lines and over HTTP, servers of both eras behind
 //! wires, each as a test plays it.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
-use crate::clock::{Now, Uptime};
-use crate::entropy::Seeded;
-use crate::hub::{Hub, HubConfig, HubEvent, ServerIdentity, UpstreamConfig};
+use crate::hub::rig::{Heard, INITIALIZED, Reply, World, span};
 use crate::ids::WireId;
 use crate::limits::Limits;
-use crate::link::{Driven, IoEvent, IoRequest, OpenSpec};
-use crate::manager::Prefix;
-use crate::manager::entry::read_servers;
+use crate::link::IoEvent;
 
-const FIRST: WireId = crate::hub::span::FIRST_WIRE;
 const META: &str = "io.modelcontextprotocol/";
 
-/// A wire to one start of a server.
-struct Link {
-    modern: bool,
-    input: Vec<u8>,
+/// A server of the handshake era with one of each. It answers nothing but how it begins.
+fn handshaking(method: &str, params: &Value) -> Reply {
+    match method {
+        "initialize" => Reply::Result(json!({
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+            "serverInfo": {"name": "s", "version": "1"}})),
+        "server/discover" => Reply::Error(-32601),
+        "tools/list" => tools(),
+        _ => Reply::Silence,
+    }
 }
 
-struct World {
-    hub: Hub,
-    now: Now,
-    http: WireId,
-    /// Of servers.
-    links: BTreeMap<WireId, Link>,
-    /// What servers got, beside what every server gets.
-    heard: Vec<(WireId, Value)>,
-    /// What line clients got.
-    said: Vec<(WireId, Value)>,
-    partial: BTreeMap<WireId, Vec<u8>>,
-    diagnostics: Vec<String>,
-    modern: bool,
+/// The same of the stateless era.
+fn discovered(method: &str, _: &Value) -> Reply {
+    match method {
+        "server/discover" => Reply::Result(json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+            "ttlMs": 0, "cacheScope": "private"})),
+        "tools/list" => tools(),
+        _ => Reply::Silence,
+    }
+}
+
+fn tools() -> Reply {
+    let tool = json!({"name": "t", "inputSchema": {"type": "object"}});
+    Reply::Result(json!({"resultType": "complete",
+        "tools": [tool], "ttlMs": 0, "cacheScope": "private"}))
+}
+
+fn with(more: Value, limits: Limits, script: fn(&str, &Value) -> Reply) -> World {
+    let mut world = World::new(span(&[("s", more)], limits));
+    world.play("s", script);
+    world
+}
+
+/// A world with one server of the handshake era.
+fn world() -> World {
+    limited(Limits::default())
+}
+
+fn limited(limits: Limits) -> World {
+    with(
+        json!({"supportsParallelToolCalls": true}),
+        limits,
+        handshaking,
+    )
+}
+
+fn shared() -> World {
+    let more = json!({"isolation": "shared", "supportsParallelToolCalls": true});
+    with(more, Limits::default(), handshaking)
+}
+
+/// A world with one server of the stateless era.
+fn stateless() -> World {
+    with(json!({}), Limits::default(), discovered)
+}
+
+fn hello(capabilities: &Value) -> Value {
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
+        "clientInfo": {"name": "c", "version": "1"}});
+    json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
 }
 
 impl World {
-    /// With one server of the handshake era.
-    fn new() -> Self {
-        Self::limited(Limits::default())
-    }
-
-    fn limited(limits: Limits) -> Self {
-        Self::with(
-            r#"{"command":"s","supportsParallelToolCalls":true}"#,
-            limits,
-            false,
-        )
-    }
-
-    /// With one server of the stateless era.
-    fn modern() -> Self {
-        Self::with(r#"{"command":"s"}"#, Limits::default(), true)
-    }
-
-    fn shared() -> Self {
-        let entry = r#"{"command":"s","isolation":"shared","supportsParallelToolCalls":true}"#;
-        Self::with(entry, Limits::default(), false)
-    }
-
-    fn with(entry: &str, limits: Limits, modern: bool) -> Self {
-        let now = Now {
-            up: Uptime::from_millis(1_000),
-            unix_ms: 1_000_000,
-        };
-        let map = [("s".to_owned(), entry.to_owned())];
-        let read = read_servers(&map, &BTreeMap::new(), &limits);
-        let servers = read.into_iter().map(|one| one.outcome.expect("a record"));
-        let config = HubConfig {
-            limits,
-            identity: ServerIdentity::span(),
-            upstream: Some(UpstreamConfig {
-                servers: servers.collect(),
-                prefix: Prefix::Auto,
-            }),
-            ..HubConfig::default()
-        };
-        let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
-        let http = hub.listen_http("127.0.0.1", 8808);
-        Self {
-            hub,
-            now,
-            http,
-            links: BTreeMap::new(),
-            heard: Vec::new(),
-            said: Vec::new(),
-            partial: BTreeMap::new(),
-            diagnostics: Vec::new(),
-            modern,
-        }
-    }
-
-    /// Does what the hub wants until it wants nothing.
-    fn pump(&mut self) {
-        while let Some(request) = self.hub.poll_io() {
-            match request {
-                IoRequest::Open(wire, OpenSpec::Child(_)) => {
-                    let link = Link {
-                        modern: self.modern,
-                        input: Vec::new(),
-                    };
-                    self.links.insert(wire, link);
-                    self.hub.handle_io(self.now, wire, IoEvent::Opened);
-                }
-                IoRequest::Flush(wire) if wire >= FIRST => self.read_server(wire),
-                IoRequest::Flush(wire) => self.read_client(wire),
-                IoRequest::Open(..)
-                | IoRequest::PauseReads(..)
-                | IoRequest::CloseWrite(_)
-                | IoRequest::Close(_)
-                | IoRequest::Finish(_)
-                | IoRequest::Signal(..)
-                | IoRequest::Append(_) => {}
-            }
-        }
-        while let Some(event) = self.hub.poll_event() {
-            if let HubEvent::Diagnostic(line) = event {
-                self.diagnostics.push(line.message);
-            }
-        }
-    }
-
-    fn flushed(&mut self, wire: WireId) -> Vec<u8> {
-        let Some(out) = self.hub.outgoing(wire) else {
-            return Vec::new();
-        };
-        let bytes = out.pending().to_vec();
-        out.advance(bytes.len());
-        bytes
-    }
-
-    fn read_server(&mut self, wire: WireId) {
-        let bytes = self.flushed(wire);
-        let link = self.links.get_mut(&wire).expect("a server");
-        link.input.extend(bytes);
-        let modern = link.modern;
-        while let Some(at) = self.links[&wire]
-            .input
-            .iter()
-            .position(|byte| *byte == b'\n')
-        {
-            let link = self.links.get_mut(&wire).expect("a server");
-            let line: Vec<u8> = link.input.drain(..=at).collect();
-            let message: Value = serde_json::from_slice(&line).expect("JSON");
-            let id = message["id"].clone();
-            let tool = json!({"name": "t", "inputSchema": {"type": "object"}});
-            let answer = match message["method"].as_str() {
-                Some("initialize") if !modern => json!({"result": {
-                    "protocolVersion": message["params"]["protocolVersion"],
-                    "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
-                    "serverInfo": {"name": "s", "version": "1"}}}),
-                Some("server/discover") if modern => json!({"result": {
-                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
-                    "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
-                    "ttlMs": 0, "cacheScope": "private"}}),
-                Some("server/discover") => {
-                    json!({"error": {"code": -32601, "message": "method not found"}})
-                }
-                Some("tools/list") => json!({"result": {"resultType": "complete",
-                    "tools": [tool], "ttlMs": 0, "cacheScope": "private"}}),
-                _ => Value::Null,
-            };
-            if message["method"] == "initialize" {
-                self.heard.push((wire, message.clone()));
-            }
-            if answer.is_null() {
-                self.heard.push((wire, message));
-                continue;
-            }
-            let mut answer = answer;
-            answer["jsonrpc"] = json!("2.0");
-            answer["id"] = id;
-            self.hub.handle_io(
-                self.now,
-                wire,
-                IoEvent::Bytes(format!("{answer}\n").as_bytes()),
-            );
-        }
-    }
-
-    fn read_client(&mut self, wire: WireId) {
-        let bytes = self.flushed(wire);
-        let input = self.partial.entry(wire).or_default();
-        let is_http = bytes.starts_with(b"HTTP/1.1") || input.starts_with(b"HTTP/1.1");
-        input.extend(bytes);
-        if is_http || !input.starts_with(b"{") {
-            return;
-        }
-        while let Some(at) = input.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = input.drain(..=at).collect();
-            let message: Value = serde_json::from_slice(&line).expect("JSON");
-            // That its servers have tools by now is no matter of these tests.
-            if message["method"] == "notifications/tools/list_changed" {
-                continue;
-            }
-            self.said.push((wire, message));
-        }
-    }
-
-    fn tell(&mut self, wire: WireId, event: IoEvent<'_>) {
-        self.hub.handle_io(self.now, wire, event);
-        self.pump();
-    }
-
-    fn wait(&mut self, ms: u64) {
-        self.now = Now {
-            up: self.now.after(Duration::from_millis(ms)),
-            unix_ms: self.now.unix_ms + i64::try_from(ms).expect("small"),
-        };
-        self.hub.handle_timeout(self.now);
-        self.pump();
-    }
-
     /// A client on a line that has shaken hands.
     fn client(&mut self, capabilities: Value) -> WireId {
         let wire = self.line();
-        let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
-            "clientInfo": {"name": "c", "version": "1"}});
-        self.send(
-            wire,
-            json!({"id": 0, "method": "initialize", "params": params}),
-        );
-        self.send(wire, json!({"method": "notifications/initialized"}));
+        self.send(wire, hello(&capabilities));
+        self.say(wire, INITIALIZED);
         self.take_said();
         wire
-    }
-
-    fn line(&mut self) -> WireId {
-        let wire = self.hub.serve_adopted(self.now);
-        self.pump();
-        wire
-    }
-
-    fn send(&mut self, wire: WireId, mut message: Value) {
-        message["jsonrpc"] = json!("2.0");
-        self.tell(wire, IoEvent::Bytes(format!("{message}\n").as_bytes()));
     }
 
     fn call(&mut self, wire: WireId, id: u64) {
@@ -254,53 +99,27 @@ impl World {
     }
 
     /// A message over HTTP, on a connection of its own.
-    fn post(&mut self, headers: &str, mut message: Value) -> WireId {
+    fn post_alone(&mut self, headers: &str, mut message: Value) -> WireId {
         message["jsonrpc"] = json!("2.0");
         let wire = self.connect();
-        self.request(wire, "POST", headers, &message.to_string());
+        self.http(wire, "POST", headers, &message.to_string());
         wire
     }
 
-    fn connect(&mut self) -> WireId {
-        let wire = self.hub.handle_accept(self.now, self.http, "127.0.0.1:5");
-        wire.expect("a wire")
-    }
-
-    fn request(&mut self, wire: WireId, verb: &str, headers: &str, body: &str) {
-        let head = format!(
-            "{verb} /mcp HTTP/1.1\r\nHost: 127.0.0.1:8808\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        self.tell(wire, IoEvent::Bytes(head.as_bytes()));
-    }
-
-    /// What has come on an HTTP connection so far.
-    fn got(&mut self, wire: WireId) -> String {
-        let bytes = self.partial.remove(&wire).unwrap_or_default();
-        String::from_utf8(bytes).expect("UTF-8")
-    }
-
     /// A session over HTTP: the headers that name it.
-    fn session(&mut self, capabilities: Value) -> String {
-        let params = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
-            "clientInfo": {"name": "c", "version": "1"}});
-        let hello = json!({"id": 0, "method": "initialize", "params": params});
-        let wire = self.post("", hello);
-        let answer = self.got(wire).to_ascii_lowercase();
-        let (_, rest) = answer.split_once("mcp-session-id: ").expect("a session");
-        let id = &rest[..rest.find('\r').expect("an end of line")];
-        let headers = format!("Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: 2025-11-25\r\n");
-        self.post(&headers, json!({"method": "notifications/initialized"}));
-        headers
+    fn session_of(&mut self, capabilities: Value) -> String {
+        let wire = self.connect();
+        self.session(wire, &hello(&capabilities).to_string())
     }
 
-    fn server(&self) -> WireId {
-        *self.links.keys().next_back().expect("a server was started")
-    }
-
+    /// What line clients got. That their servers have tools by now is no matter of these tests.
     fn take_said(&mut self) -> Vec<(WireId, Value)> {
-        std::mem::take(&mut self.said)
+        let said = std::mem::take(&mut self.said).into_iter();
+        let said = said.map(|(wire, line)| (wire, serde_json::from_str(&line).expect("JSON")));
+        said.filter(|(_, message): &(_, Value)| {
+            message["method"] != "notifications/tools/list_changed"
+        })
+        .collect()
     }
 
     /// The only message that a client was sent.
@@ -311,9 +130,20 @@ impl World {
         said.remove(0)
     }
 
+    /// What servers got, beside what every server gets.
+    fn take_heard_by(&mut self) -> Vec<(WireId, Value)> {
+        let heard = std::mem::take(&mut self.heard).into_iter();
+        let heard = heard.map(|Heard { wire, message, .. }| (wire, message));
+        heard
+            .filter(|(_, message)| {
+                message["method"] != "server/discover" && message["method"] != "tools/list"
+            })
+            .collect()
+    }
+
     fn take_heard(&mut self) -> Vec<Value> {
-        let heard = std::mem::take(&mut self.heard);
-        heard.into_iter().map(|(_, message)| message).collect()
+        let heard = self.take_heard_by().into_iter();
+        heard.map(|(_, message)| message).collect()
     }
 
     /// What the server got as its only message.
@@ -373,7 +203,7 @@ fn result(id: &Value, text: &str) -> Value {
 
 #[test]
 fn a_question_reaches_its_own_client_and_the_answer_has_the_servers_id() {
-    let mut world = World::new();
+    let mut world = world();
     let one = world.client(all());
     world.call(one, 1);
     let first = world.server();
@@ -407,7 +237,7 @@ fn a_question_reaches_its_own_client_and_the_answer_has_the_servers_id() {
 
 #[test]
 fn servers_are_told_what_their_client_has_declared() {
-    let mut world = World::new();
+    let mut world = world();
     let declared = json!({"roots": {"listChanged": true}, "experimental": {"x": {}}});
     let one = world.client(declared.clone());
     world.call(one, 1);
@@ -422,7 +252,7 @@ fn servers_are_told_what_their_client_has_declared() {
 
 #[test]
 fn what_a_client_has_not_declared_is_refused_and_told_once() {
-    let mut world = World::new();
+    let mut world = world();
     let client = world.client(json!({"elicitation": {}}));
     world.call(client, 1);
     let server = world.server();
@@ -457,7 +287,7 @@ fn what_a_client_has_not_declared_is_refused_and_told_once() {
 #[test]
 fn a_client_that_goes_away_leaves_no_question_open() {
     for way in ["input ends", "wire breaks", "cancels"] {
-        let mut world = World::new();
+        let mut world = world();
         let client = world.client(all());
         world.call(client, 1);
         let server = world.server();
@@ -492,7 +322,7 @@ fn a_client_that_goes_away_leaves_no_question_open() {
 
 #[test]
 fn a_question_has_its_time_and_can_be_taken_back() {
-    let mut world = World::new();
+    let mut world = world();
     let client = world.client(all());
     world.call(client, 1);
     let server = world.server();
@@ -544,7 +374,7 @@ fn a_question_has_its_time_and_can_be_taken_back() {
 
 #[test]
 fn a_question_to_a_stateless_client_parks_its_call_and_a_retry_goes_on() {
-    let mut world = World::new();
+    let mut world = world();
     let client = world.line();
     world.modern_call(client, 1, all(), json!({}));
     let server = world.server();
@@ -629,7 +459,7 @@ fn parked(world: &mut World) -> (WireId, WireId, Value, String) {
 
 #[test]
 fn a_state_is_good_for_its_own_call_only() {
-    let mut world = World::new();
+    let mut world = world();
     let (client, _, _, state) = parked(&mut world);
     let answers = json!({"q1": {"action": "decline"}});
     let retry = |state: &str| json!({"requestState": state, "inputResponses": answers});
@@ -678,7 +508,7 @@ fn a_state_is_good_for_its_own_call_only() {
 
 #[test]
 fn what_comes_for_a_parked_call_is_kept_for_its_retry() {
-    let mut world = World::new();
+    let mut world = world();
     let (client, server, call, state) = parked(&mut world);
     world.send(
         server,
@@ -701,7 +531,7 @@ fn parked_bytes_max() {
         parked_bytes_max: 64,
         ..Limits::default()
     };
-    let mut world = World::limited(limits);
+    let mut world = limited(limits);
     let (client, server, call, state) = parked(&mut world);
     world.send(server, result(&call, &"x".repeat(100)));
     world.modern_call(client, 2, all(), json!({"requestState": state}));
@@ -713,7 +543,7 @@ fn parked_bytes_max() {
 
 #[test]
 fn a_parked_call_has_its_time() {
-    let mut world = World::new();
+    let mut world = world();
     let (client, _, call, state) = parked(&mut world);
     let limit = u64::try_from(Limits::DEFAULT.request_state_ttl.as_millis()).expect("small");
     world.wait(limit - 1);
@@ -747,7 +577,7 @@ fn parked_calls_max() {
         parked_calls_max: 1,
         ..Limits::default()
     };
-    let mut world = World::limited(limits);
+    let mut world = limited(limits);
     parked(&mut world);
     let second = world.line();
     world.modern_call(second, 1, all(), json!({}));
@@ -758,21 +588,19 @@ fn parked_calls_max() {
     let text = refused["error"]["message"].as_str().expect("text");
     assert!(text.contains("limit 1 (parked_calls_max)"), "{text}");
     assert!(world.take_said().is_empty(), "the call goes on");
-    let usage = world.hub.usage();
-    let parked = usage.iter().find(|usage| usage.name == "parked_calls_max");
-    assert_eq!(parked.map(|usage| usage.now), Some(1));
+    assert_eq!(world.usage("parked_calls_max").0, 1);
 }
 
 #[test]
 fn a_client_or_a_hub_that_ends_takes_its_parked_calls_with_it() {
     for ends in ["client", "hub"] {
-        let mut world = World::new();
+        let mut world = world();
         let (client, _, call, _) = parked(&mut world);
         match ends {
             "client" => world.tell(client, IoEvent::Eof),
             _ => {
                 world.hub.shutdown(world.now);
-                world.pump();
+                world.settle();
             }
         }
         let heard = world.take_heard();
@@ -785,7 +613,7 @@ fn a_client_or_a_hub_that_ends_takes_its_parked_calls_with_it() {
 
 #[test]
 fn a_stateless_client_is_asked_for_what_its_request_declares_only() {
-    let mut world = World::new();
+    let mut world = world();
     let client = world.line();
     world.modern_call(client, 1, json!({"roots": {}}), json!({}));
     let server = world.server();
@@ -803,7 +631,7 @@ fn a_stateless_client_is_asked_for_what_its_request_declares_only() {
 
 #[test]
 fn a_question_of_no_known_call_of_a_stateless_client_is_refused() {
-    let mut world = World::new();
+    let mut world = world();
     let client = world.line();
     world.modern_call(client, 1, all(), json!({}));
     world.modern_call(client, 2, all(), json!({}));
@@ -830,7 +658,7 @@ fn rounds_of_a_parked_call_are_bounded() {
         input_requests_max: 1,
         ..Limits::default()
     };
-    let mut world = World::limited(limits);
+    let mut world = limited(limits);
     let (client, server, _, state) = parked(&mut world);
     world.send(server, form(json!("b")));
     assert!(world.take_said().is_empty());
@@ -856,7 +684,7 @@ fn prompts_and_resources_wait_too_and_nothing_else_does() {
         ("prompts/get", json!({})),
         ("resources/read", json!({"uri": "a:b"})),
     ] {
-        let mut world = World::new();
+        let mut world = world();
         let client = world.line();
         world.send(client, modern(1, method, all(), more.clone()));
         let server = world.server();
@@ -877,7 +705,7 @@ fn prompts_and_resources_wait_too_and_nothing_else_does() {
         assert_eq!(done["result"]["resultType"], "complete");
         assert_eq!(done["result"]["ttlMs"].is_u64(), method == "resources/read");
     }
-    let mut world = World::new();
+    let mut world = world();
     let client = world.line();
     world.send(client, modern(1, "completion/complete", all(), json!({})));
     let server = world.server();
@@ -891,7 +719,7 @@ fn prompts_and_resources_wait_too_and_nothing_else_does() {
 
 #[test]
 fn input_that_a_stateless_server_requires_is_asked_of_an_old_client() {
-    let mut world = World::modern();
+    let mut world = stateless();
     let client = world.client(all());
     world.call(client, 1);
     let server = world.server();
@@ -952,7 +780,7 @@ fn a_stateless_server_that_needs_what_an_old_client_lacks_fails_the_call() {
             "elicitation.url",
         ),
     ] {
-        let mut world = World::modern();
+        let mut world = stateless();
         let client = world.client(json!({"elicitation": {}}));
         world.call(client, 1);
         let server = world.server();
@@ -971,7 +799,7 @@ fn a_stateless_server_that_needs_what_an_old_client_lacks_fails_the_call() {
 
 #[test]
 fn between_two_of_the_stateless_era_everything_passes_as_it_is() {
-    let mut world = World::modern();
+    let mut world = stateless();
     let client = world.line();
     world.modern_call(client, 1, json!({"roots": {}}), json!({}));
     let server = world.server();
@@ -995,19 +823,19 @@ fn between_two_of_the_stateless_era_everything_passes_as_it_is() {
 
 #[test]
 fn roots_that_changed_are_told_to_servers_of_the_client() {
-    let mut world = World::new();
+    let mut world = world();
     let (one, two) = (world.client(all()), world.client(all()));
     world.call(one, 1);
     world.call(two, 1);
-    let servers: Vec<WireId> = world.links.keys().copied().collect();
+    let servers = world.servers();
     world.heard.clear();
     world.send(one, json!({"method": "notifications/roots/list_changed"}));
-    let heard = std::mem::take(&mut world.heard);
+    let heard = world.take_heard_by();
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert_eq!(heard[0].0, servers[0]);
     assert_eq!(heard[0].1["method"], "notifications/roots/list_changed");
 
-    let mut world = World::modern();
+    let mut world = stateless();
     let client = world.client(all());
     world.call(client, 1);
     world.heard.clear();
@@ -1023,7 +851,7 @@ fn roots_that_changed_are_told_to_servers_of_the_client() {
 
 #[test]
 fn of_a_shared_server_the_client_of_the_call_is_asked() {
-    let mut world = World::shared();
+    let mut world = shared();
     let (can, cannot) = (world.client(all()), world.client(json!({})));
     world.call(can, 1);
     let server = world.server();
@@ -1036,7 +864,7 @@ fn of_a_shared_server_the_client_of_the_call_is_asked() {
     world.send(server, result(&call, "one"));
     world.take_said();
     world.call(cannot, 1);
-    assert_eq!(world.links.len(), 1);
+    assert_eq!(world.servers().len(), 1);
     world.called();
     world.send(server, roots(json!(2)));
     assert_eq!(world.one_heard()["error"]["code"], -32601);
@@ -1056,7 +884,7 @@ fn of_a_shared_server_the_client_of_the_call_is_asked() {
 
 #[test]
 fn progress_of_a_client_with_an_answer_reaches_the_server_that_asked() {
-    let mut world = World::new();
+    let mut world = world();
     let client = world.client(all());
     world.call(client, 1);
     let server = world.server();
@@ -1076,7 +904,7 @@ fn progress_of_a_client_with_an_answer_reaches_the_server_that_asked() {
 
 #[test]
 fn an_elicitation_that_is_complete_is_told_to_its_client() {
-    let mut world = World::new();
+    let mut world = world();
     let client = world.client(all());
     world.call(client, 1);
     let server = world.server();
@@ -1104,22 +932,22 @@ const STATELESS: &str =
 
 #[test]
 fn over_http_a_question_is_put_on_the_stream_of_its_call() {
-    let mut world = World::new();
-    let one = world.session(all());
+    let mut world = world();
+    let one = world.session_of(all());
     let call = |id: u64| json!({"id": id, "method": "tools/call", "params": {"name": "t"}});
-    let first = world.post(&one, call(1));
+    let first = world.post_alone(&one, call(1));
     let server = world.server();
-    let two = world.session(all());
-    let second = world.post(&two, call(1));
+    let two = world.session_of(all());
+    let second = world.post_alone(&two, call(1));
     world.take_heard();
     world.send(server, form(json!("a")));
-    let asked = message_with(&world.got(first), "elicitation/create");
-    assert_eq!(world.got(second), "", "the other session hears nothing");
+    let asked = message_with(&world.take(first), "elicitation/create");
+    assert_eq!(world.take(second), "", "the other session hears nothing");
     let answer = json!({"id": asked["id"], "result": {"action": "accept"}});
     // Nobody of another session can answer it.
-    world.post(&two, answer.clone());
+    world.post_alone(&two, answer.clone());
     assert!(world.take_heard().is_empty());
-    world.post(&one, answer);
+    world.post_alone(&one, answer);
     let heard = world.one_heard();
     assert_eq!(
         (&heard["id"], &heard["result"]["action"]),
@@ -1127,19 +955,19 @@ fn over_http_a_question_is_put_on_the_stream_of_its_call() {
     );
 
     // Which call it is for is not known: asked on the session's stream where there is one, else on any.
-    world.post(&one, call(2));
+    world.post_alone(&one, call(2));
     world.take_heard();
     world.send(server, roots(json!(2)));
-    message_with(&world.got(first), "roots/list");
+    message_with(&world.take(first), "roots/list");
     let stream = world.connect();
-    world.request(stream, "GET", &one, "");
+    world.http(stream, "GET", &one, "");
     world.send(server, roots(json!(3)));
-    message_with(&world.got(stream), "roots/list");
-    assert_eq!(world.got(first), "");
+    message_with(&world.take(stream), "roots/list");
+    assert_eq!(world.take(first), "");
 
     // The end of the session is the end of its questions.
     let wire = world.connect();
-    world.request(wire, "DELETE", &one, "");
+    world.http(wire, "DELETE", &one, "");
     let heard = world.take_heard();
     for id in [2, 3] {
         let refused = heard.iter().find(|message| message["id"] == id);
@@ -1152,36 +980,36 @@ fn over_http_a_question_is_put_on_the_stream_of_its_call() {
 
 #[test]
 fn over_http_a_call_is_parked_and_found_again_on_another_connection() {
-    let mut world = World::new();
-    let first = world.post(STATELESS, modern(1, "tools/call", all(), json!({})));
+    let mut world = world();
+    let first = world.post_alone(STATELESS, modern(1, "tools/call", all(), json!({})));
     let server = world.server();
     let call = world.called();
     world.send(server, form(json!("a")));
-    let required = message_with(&world.got(first), "input_required");
+    let required = message_with(&world.take(first), "input_required");
     world.tell(first, IoEvent::Eof);
     world.tell(first, IoEvent::WriteClosed);
     assert!(world.take_heard().is_empty(), "it waits for its client");
     let more = json!({"requestState": required["result"]["requestState"],
         "inputResponses": {"q1": {"action": "accept"}}});
-    let retry = world.post(STATELESS, modern(2, "tools/call", all(), more.clone()));
+    let retry = world.post_alone(STATELESS, modern(2, "tools/call", all(), more.clone()));
     assert_eq!(world.one_heard()["result"]["action"], "accept");
     world.send(server, result(&call, "done"));
-    let done = message_with(&world.got(retry), "done");
+    let done = message_with(&world.take(retry), "done");
     assert_eq!(done["id"], 2);
     assert_eq!(world.hub.open_calls(), 0);
 }
 
 #[test]
 fn a_stateless_client_that_hangs_up_on_its_retry_cancels_the_call() {
-    let mut world = World::new();
-    let first = world.post(STATELESS, modern(1, "tools/call", all(), json!({})));
+    let mut world = world();
+    let first = world.post_alone(STATELESS, modern(1, "tools/call", all(), json!({})));
     let server = world.server();
     let call = world.called();
     world.send(server, form(json!("a")));
-    let required = message_with(&world.got(first), "input_required");
+    let required = message_with(&world.take(first), "input_required");
     let more = json!({"requestState": required["result"]["requestState"],
         "inputResponses": {"q1": {"action": "accept"}}});
-    let retry = world.post(STATELESS, modern(2, "tools/call", all(), more));
+    let retry = world.post_alone(STATELESS, modern(2, "tools/call", all(), more));
     world.take_heard();
     world.tell(retry, IoEvent::WriteClosed);
     let heard = world.one_heard();
