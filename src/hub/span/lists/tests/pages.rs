@@ -8,8 +8,8 @@ use super::*;
 #[test]
 fn the_pages_of_one_server_go_through_as_they_are() {
     // Case f08: our own cursors would be others.
-    let mut world = World::new(&[("s", json!({}))]);
-    world.server("s", |method, params| match method {
+    let mut world = Listing::new(&[("s", json!({}))]);
+    world.play("s", |method, params| match method {
         "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list" => {
             match params["cursor"].as_str() {
                 None => Reply::Raw(format!(
@@ -58,8 +58,8 @@ fn one_server_with_a_filter_or_a_prefix_has_lists_of_ours() {
         ),
         (filter, Prefix::Never, vec!["a"], vec!["p"]),
     ] {
-        let mut world = World::with(&[("s", record)], prefix, None, Limits::default());
-        world.server("s", server("s", lists.clone()));
+        let mut world = Listing::with(&[("s", record)], prefix, None, Limits::default());
+        world.play("s", server("s", lists.clone()));
         assert_eq!(world.list("tools/list"), tools);
         assert_eq!(world.list("prompts/list"), prompts);
         for list in ["tools", "prompts"] {
@@ -77,7 +77,11 @@ fn one_server_with_a_filter_or_a_prefix_has_lists_of_ours() {
 }
 
 /// All pages of a list.
-fn walk(world: &mut World, method: &str, between: &mut dyn FnMut(&mut World)) -> Vec<Vec<String>> {
+fn walk(
+    world: &mut Listing,
+    method: &str,
+    between: &mut dyn FnMut(&mut Listing),
+) -> Vec<Vec<String>> {
     let mut pages = Vec::new();
     let mut params = json!({});
     while pages.len() < 20 {
@@ -114,10 +118,10 @@ fn merged_pages_neither_repeat_nor_lose_what_did_not_change() {
             _ => json!({ list: resources(names) }),
         };
         let servers = [("a", json!({})), ("b", json!({}))];
-        let mut world = World::with(&servers, Prefix::Auto, None, small_pages());
+        let mut world = Listing::with(&servers, Prefix::Auto, None, small_pages());
         let a: Lists = Rc::new(RefCell::new(offer(&["a:1", "a:2", "a:3", "a:4", "a:5"])));
-        world.server("a", play("a", &a));
-        world.server("b", server("b", offer(&["b:1", "b:2"])));
+        world.play("a", play("a", &a));
+        world.play("b", server("b", offer(&["b:1", "b:2"])));
         let all = walk(&mut world, method, &mut |_| {});
         let sizes: Vec<usize> = all.iter().map(Vec::len).collect();
         assert_eq!(sizes, [2, 2, 2, 1]);
@@ -129,7 +133,7 @@ fn merged_pages_neither_repeat_nor_lose_what_did_not_change() {
             if !std::mem::replace(&mut changed, true) {
                 *a.borrow_mut() = offer(&["a:9", "a:5", "a:4", "a:1"]);
                 world.notify("a", &format!("notifications/{list}/list_changed"));
-                world.run(1_000);
+                world.wait(1_000);
             }
         });
         let after = pages.concat();
@@ -151,9 +155,9 @@ fn merged_pages_neither_repeat_nor_lose_what_did_not_change() {
 #[test]
 fn a_cursor_survives_the_loss_of_its_server() {
     let servers = [("a", json!({})), ("b", json!({})), ("c", json!({}))];
-    let mut world = World::with(&servers, Prefix::Auto, None, small_pages());
+    let mut world = Listing::with(&servers, Prefix::Auto, None, small_pages());
     for name in ["a", "b", "c"] {
-        world.server(name, server(name, json!({"tools": tools(&["x", "y"])})));
+        world.play(name, server(name, json!({"tools": tools(&["x", "y"])})));
     }
     let mut lost = false;
     let pages = walk(&mut world, "tools/list", &mut |world| {
@@ -168,12 +172,12 @@ fn a_cursor_survives_the_loss_of_its_server() {
 #[test]
 fn entries_of_a_merged_list_are_the_bytes_that_came() {
     let raw = r#"{ "description" : "\u00e9\/","uri":"a:1", "size":12345678901234567890, "_meta":{"v":1e2} }"#;
-    let mut world = World::new(&[("a", json!({})), ("b", json!({}))]);
-    world.server("a", move |method, params| match method {
+    let mut world = Listing::new(&[("a", json!({})), ("b", json!({}))]);
+    world.play("a", move |method, params| match method {
         "resources/list" => Reply::Raw(format!(r#"{{"resources":[ {raw} ],"_meta":{{}}}}"#)),
         _ => offers("a", &json!({}), method, params),
     });
-    world.server("b", server("b", json!({"resources": resources(&["b:1"])})));
+    world.play("b", server("b", json!({"resources": resources(&["b:1"])})));
     let list = world.ask_raw("resources/list", "{}");
     assert!(list.contains(raw), "{list}");
     assert_eq!(world.list("resources/list"), ["a:1", "b:1"]);

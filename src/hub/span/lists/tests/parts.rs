@@ -1,14 +1,15 @@
 //! What is known of each server, when it is fetched, and what clients are told of changes.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::*;
 use crate::hub::PluginTool;
 use crate::manager::server_config::StdioTransport;
 
-fn three() -> World {
-    let mut world = World::new(&[("a", json!({})), ("b", json!({})), ("c", json!({}))]);
+fn three() -> Listing {
+    let mut world = Listing::new(&[("a", json!({})), ("b", json!({})), ("c", json!({}))]);
     for name in ["a", "b", "c"] {
         let uri = format!("{name}:1");
         let lists = json!({
@@ -16,7 +17,7 @@ fn three() -> World {
             "prompts": prompts(&["p"]),
             "resources": resources(&[uri.as_str()]),
         });
-        world.server(name, server(name, lists));
+        world.play(name, server(name, lists));
     }
     world
 }
@@ -46,7 +47,7 @@ fn each_list_is_fetched_once_and_again_after_a_change() {
     assert_eq!(world.list("prompts/list"), LISTS[1].1);
     assert_eq!(world.count("b", "prompts/list"), 2);
     assert_eq!(world.count("a", "prompts/list"), 1);
-    world.run(1_000);
+    world.wait(1_000);
     assert_eq!(world.told("list_changed"), 0, "it was told already");
 }
 
@@ -55,7 +56,7 @@ fn a_server_that_tells_of_no_changes_is_asked_each_time() {
     let mut world = three();
     let lists = Rc::new(RefCell::new(json!({"prompts": prompts(&["p"])})));
     let offered = Rc::clone(&lists);
-    world.server("b", move |method, params| match method {
+    world.play("b", move |method, params| match method {
         "initialize" => Reply::Result(json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {}, "prompts": {}},
@@ -84,7 +85,7 @@ fn a_server_that_tells_of_no_changes_is_asked_each_time() {
 fn a_broken_server_costs_its_own_entries_and_one_diagnostic() {
     for (method, all) in LISTS {
         let mut world = three();
-        world.server("b", move |asked, params| match asked {
+        world.play("b", move |asked, params| match asked {
             _ if asked == method => Reply::Error(-32603),
             _ => offers("b", &json!({}), asked, params),
         });
@@ -96,7 +97,7 @@ fn a_broken_server_costs_its_own_entries_and_one_diagnostic() {
         // It is back, and clients are told.
         if method != "tools/list" {
             let lists = json!({"prompts": prompts(&["p"]), "resources": resources(&["b:1"])});
-            world.server("b", server("b", lists));
+            world.play("b", server("b", lists));
             assert_eq!(world.list(method), all);
         }
     }
@@ -106,22 +107,22 @@ fn a_broken_server_costs_its_own_entries_and_one_diagnostic() {
 fn a_server_that_cannot_be_started_costs_its_own_entries() {
     for (method, all) in LISTS {
         let mut world = three();
-        world.scripts.remove("b");
+        world.remove_program("b");
         assert_eq!(world.list(method), [all[0], all[2]]);
         let told = world
             .diagnostics
             .iter()
             .filter(|one| one.contains("server b"));
         assert_eq!(told.count(), 1, "{:?}", world.diagnostics);
-        world.run(500);
+        world.wait(500);
         world.told("list_changed");
         let lists = json!({
             "tools": tools(&["t"]),
             "prompts": prompts(&["p"]),
             "resources": resources(&["b:1"]),
         });
-        world.server("b", server("b", lists));
-        world.run(10_000);
+        world.play("b", server("b", lists));
+        world.wait(10_000);
         let changed = format!("notifications/{method}_changed");
         assert_eq!(world.told(&changed), 1, "it is there now");
         assert_eq!(world.list(method), all);
@@ -132,7 +133,7 @@ fn a_server_that_cannot_be_started_costs_its_own_entries() {
 fn a_slow_server_holds_a_list_up_for_its_list_limit_at_most() {
     for (method, all) in LISTS {
         let record = json!({"listTimeoutMs": 2_000});
-        let mut world = World::new(&[("a", json!({})), ("b", record.clone()), ("c", json!({}))]);
+        let mut world = Listing::new(&[("a", json!({})), ("b", record.clone()), ("c", json!({}))]);
         let lists = |name: &str| {
             json!({
                 "tools": tools(&["t"]),
@@ -140,10 +141,10 @@ fn a_slow_server_holds_a_list_up_for_its_list_limit_at_most() {
                 "resources": resources(&[&format!("{name}:1")]),
             })
         };
-        world.server("a", server("a", lists("a")));
-        world.server("c", server("c", lists("c")));
+        world.play("a", server("a", lists("a")));
+        world.play("c", server("c", lists("c")));
         let of_b = lists("b");
-        world.server("b", move |asked, params| {
+        world.play("b", move |asked, params| {
             {
                 let reply = offers("b", &of_b, asked, params);
                 // It takes long to start.
@@ -151,9 +152,9 @@ fn a_slow_server_holds_a_list_up_for_its_list_limit_at_most() {
             }
         });
         let id = world.begin(method, "{}");
-        world.run(1_999);
+        world.wait(1_999);
         assert_eq!(world.answer(id), None);
-        world.run(1);
+        world.wait(1);
         let answer = world.answer(id).expect("the list limit is over");
         let answer: Value = serde_json::from_str(&answer).expect("JSON");
         assert_eq!(ids(&answer), [all[0], all[2]], "{method}");
@@ -161,7 +162,7 @@ fn a_slow_server_holds_a_list_up_for_its_list_limit_at_most() {
         let called = world.ask("tools/call", r#"{"name":"a__t"}"#);
         assert_eq!(called["result"]["by"], "a");
         world.told("list_changed");
-        world.run(4_000);
+        world.wait(4_000);
         let changed = format!("notifications/{method}_changed");
         assert_eq!(world.told(&changed), 1, "{method}");
         assert_eq!(world.list(method), all);
@@ -175,7 +176,7 @@ fn a_storm_of_changes_is_a_few() {
     for _ in 0..200 {
         world.notify("b", "notifications/resources/list_changed");
     }
-    world.run(1_000);
+    world.wait(1_000);
     let told = world.told("notifications/resources/list_changed");
     assert!((1..=2).contains(&told), "{told}");
     assert_eq!(world.count("b", "resources/list"), 1, "nobody wants it");
@@ -189,7 +190,7 @@ fn a_new_configuration_is_a_change() {
     }
     world.told("list_changed");
     world.configure(&[("a", json!({})), ("c", json!({}))]);
-    world.run(1_000);
+    world.wait(1_000);
     for list in ["tools", "prompts", "resources"] {
         let told = world.told(&format!("notifications/{list}/list_changed"));
         assert_eq!(told, 1, "{list}");
@@ -198,7 +199,7 @@ fn a_new_configuration_is_a_change() {
         assert_eq!(world.list(method), [all[0], all[2]]);
     }
     world.configure(&[("a", json!({})), ("b", json!({})), ("c", json!({}))]);
-    world.run(1_000);
+    world.wait(1_000);
     for list in ["tools", "prompts", "resources"] {
         let told = world.told(&format!("notifications/{list}/list_changed"));
         assert_eq!(told, 1, "{list}");
@@ -207,9 +208,9 @@ fn a_new_configuration_is_a_change() {
 
 #[test]
 fn a_command_of_ours_ends_the_transparency() {
-    let mut world = World::new(&[("a", json!({}))]);
+    let mut world = Listing::new(&[("a", json!({}))]);
     let lists = json!({"tools": tools(&["t", "u"])});
-    world.server("a", server("a", lists));
+    world.play("a", server("a", lists));
     assert_eq!(world.list("tools/list"), ["t", "u"]);
     assert_eq!(world.count("a", "tools/list"), 1, "only the client asks");
     let plugin = PluginTool {
@@ -226,9 +227,9 @@ fn a_command_of_ours_ends_the_transparency() {
         output_bytes_max: None,
         validate: false,
     };
-    let now = world.now();
+    let now = world.now;
     world.hub.set_plugin_tools(now, vec![plugin]);
-    world.run(0);
+    world.wait(0);
     assert!(world.told("notifications/tools/list_changed") > 0);
     assert_eq!(world.list("tools/list"), ["u", "t", "a__u"]);
     let called = world.ask("tools/call", r#"{"name":"a__u"}"#);
@@ -237,10 +238,10 @@ fn a_command_of_ours_ends_the_transparency() {
 
 #[test]
 fn one_server_more_ends_the_transparency() {
-    let mut world = World::new(&[("a", json!({}))]);
+    let mut world = Listing::new(&[("a", json!({}))]);
     let lists = json!({"tools": tools(&["t"]), "prompts": prompts(&["p"])});
-    world.server("a", server("a", lists.clone()));
-    world.server("b", server("b", lists));
+    world.play("a", server("a", lists.clone()));
+    world.play("b", server("b", lists));
     assert_eq!(world.list("tools/list"), ["t"]);
     assert_eq!(world.list("prompts/list"), ["p"]);
     world.configure(&[("a", json!({})), ("b", json!({}))]);
@@ -259,23 +260,22 @@ fn one_server_more_ends_the_transparency() {
 #[test]
 fn a_listen_stream_is_told_of_the_lists_it_asked_for() {
     let mut world = three();
-    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
     let flags = r#"{"promptsListChanged":true,"resourcesListChanged":true}"#;
-    let params = format!(r#"{{"notifications":{flags},{meta}}}"#);
+    let params = format!(r#"{{"notifications":{flags},{META}}}"#);
     world.begin("subscriptions/listen", &params);
     assert_eq!(
         world.told(&format!(r#""notifications":{flags}"#)),
         1,
         "granted"
     );
-    let list = world.ask("prompts/list", &format!("{{{meta}}}"));
+    let list = world.ask("prompts/list", &format!("{{{META}}}"));
     assert_eq!(ids(&list), LISTS[1].1);
     assert_eq!(list["result"]["resultType"], "complete");
-    world.run(500);
+    world.wait(500);
     world.told("list_changed");
     for (kind, told) in [("prompts", 1), ("resources", 1), ("tools", 0)] {
         world.notify("b", &format!("notifications/{kind}/list_changed"));
-        world.run(500);
+        world.wait(500);
         let of_stream =
             format!(r#""method":"notifications/{kind}/list_changed","params":{{"_meta""#);
         assert_eq!(world.told(&of_stream), told, "{kind}");

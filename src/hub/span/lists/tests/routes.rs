@@ -22,15 +22,15 @@ fn strict(
     }
 }
 
-fn read(world: &mut World, uri: &str) -> Value {
+fn read(world: &mut Listing, uri: &str) -> Value {
     world.ask("resources/read", &json!({ "uri": uri }).to_string())
 }
 
 #[test]
 fn a_prompt_goes_to_its_server_under_its_own_name() {
-    let mut world = World::new(&[("a", json!({})), ("b", json!({}))]);
+    let mut world = Listing::new(&[("a", json!({})), ("b", json!({}))]);
     for name in ["a", "b"] {
-        world.server(
+        world.play(
             name,
             server(name, json!({"prompts": prompts(&["p q", "r"])})),
         );
@@ -73,17 +73,17 @@ fn a_prompt_goes_to_its_server_under_its_own_name() {
 fn names_do_not_depend_on_who_was_there_first() {
     let mut seen = Vec::new();
     for slow in ["a", "a__b"] {
-        let mut world = World::new(&[("a", json!({})), ("a__b", json!({}))]);
+        let mut world = Listing::new(&[("a", json!({})), ("a__b", json!({}))]);
         for name in ["a", "a__b"] {
             let lists = json!({"prompts": prompts(&["c", "b__c", "C"])});
             let mut script = server(name, lists);
-            world.server(name, move |method, params| {
+            world.play(name, move |method, params| {
                 let is_slow = name == slow && method == "prompts/list";
                 script(method, params).late(if is_slow { 1_000 } else { 0 })
             });
         }
         let id = world.begin("prompts/list", "{}");
-        world.run(1_000);
+        world.wait(1_000);
         let answer = world.answer(id).expect("the list");
         seen.push(ids(&serde_json::from_str(&answer).expect("JSON")));
     }
@@ -95,9 +95,9 @@ fn names_do_not_depend_on_who_was_there_first() {
 #[test]
 fn a_resource_is_read_from_whoever_has_it() {
     let servers = [("a", json!({})), ("b", json!({})), ("c", json!({}))];
-    let mut world = World::new(&servers);
+    let mut world = Listing::new(&servers);
     let both = resources(&["x:both", "a:1"]);
-    world.server(
+    world.play(
         "a",
         strict("a", json!({ "resources": both }), &["x:both", "a:1"]),
     );
@@ -105,12 +105,12 @@ fn a_resource_is_read_from_whoever_has_it() {
         "resources": resources(&["x:both", "b:1"]),
         "resourceTemplates": templates(&["t://{id}/b", "d://{t}{?q}"]),
     });
-    world.server(
+    world.play(
         "b",
         strict("b", lists, &["x:both", "b:1", "t://7/b", "d://t?q=1"]),
     );
     let lists = json!({"resourceTemplates": templates(&["t://{+id}"])});
-    world.server("c", strict("c", lists, &["t://7/b", "t://8/c", "u:hidden"]));
+    world.play("c", strict("c", lists, &["t://7/b", "t://8/c", "u:hidden"]));
 
     for (uri, by) in [
         ("a:1", "a"),
@@ -155,8 +155,8 @@ fn a_resource_is_read_from_whoever_has_it() {
 
 #[test]
 fn the_only_server_with_resources_answers_for_all_of_them() {
-    let mut world = World::new(&[("a", json!({})), ("b", json!({}))]);
-    world.server("a", |method, params| match method {
+    let mut world = Listing::new(&[("a", json!({})), ("b", json!({}))]);
+    world.play("a", |method, params| match method {
         "initialize" => Reply::Result(json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {}},
@@ -164,7 +164,7 @@ fn the_only_server_with_resources_answers_for_all_of_them() {
         })),
         _ => offers("a", &json!({}), method, params),
     });
-    world.server("b", strict("b", json!({}), &["u:1"]));
+    world.play("b", strict("b", json!({}), &["u:1"]));
     assert_eq!(read(&mut world, "u:1")["result"]["by"], "b");
     let unknown = read(&mut world, "u:2");
     assert_eq!(unknown["error"]["code"], -32002);
@@ -174,19 +174,19 @@ fn the_only_server_with_resources_answers_for_all_of_them() {
 
 #[test]
 fn a_search_that_is_taken_back_ends() {
-    let mut world = World::new(&[("a", json!({})), ("b", json!({}))]);
-    world.server("a", |method, params| match method {
+    let mut world = Listing::new(&[("a", json!({})), ("b", json!({}))]);
+    world.play("a", |method, params| match method {
         "resources/read" => Reply::Silence,
         _ => offers("a", &json!({}), method, params),
     });
-    world.server("b", server("b", json!({})));
+    world.play("b", server("b", json!({})));
     let id = world.begin("resources/read", r#"{"uri":"u:1"}"#);
     assert_eq!(world.count("a", "resources/read"), 1);
-    world.send(&format!(
+    world.write(&format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
     ));
     assert_eq!(world.count("a", "notifications/cancelled"), 1);
-    world.run(100_000);
+    world.wait(100_000);
     assert_eq!(world.answer(id), None);
     assert_eq!(world.count("b", "resources/read"), 0);
     assert_eq!(world.hub.open_calls(), 0);
@@ -213,13 +213,13 @@ fn registry() -> Registry {
 }
 
 /// The request that the program is asked.
-fn asked(world: &mut World) -> Option<(CallId, String)> {
-    while let Some(event) = world.hub.poll_event() {
-        if let HubEvent::Local(request) = event {
-            return Some((request.call, request.kind.method().to_owned()));
-        }
-    }
-    None
+fn asked(world: &mut Listing) -> Option<(CallId, String)> {
+    world.events.drain(..).find_map(|event| {
+        let HubEvent::Local(request) = event else {
+            return None;
+        };
+        Some((request.call, request.kind.method().to_owned()))
+    })
 }
 
 #[test]
@@ -230,14 +230,14 @@ fn what_the_program_offers_stands_before_the_servers_and_wins() {
             list_page_entries_max: 3,
             ..Limits::default()
         };
-        let mut world = World::with(servers, Prefix::Auto, Some(registry()), limits);
+        let mut world = Listing::with(servers, Prefix::Auto, Some(registry()), limits);
         for name in ["a", "b"] {
             let lists = json!({
                 "tools": tools(&["t", "u"]),
                 "prompts": prompts(&["p", "q"]),
                 "resources": resources(&["x:both", "x:1"]),
             });
-            world.server(name, server(name, lists));
+            world.play(name, server(name, lists));
         }
         let one = servers.len() == 1;
         let first = world.ask("tools/list", "{}");
@@ -269,7 +269,7 @@ fn what_the_program_offers_stands_before_the_servers_and_wins() {
                 None,
             ),
         ] {
-            let id = world.begin_keeping_events(method, &params.to_string());
+            let id = world.begin(method, &params.to_string());
             if let Some(server) = server {
                 let answer = world.answer(id).expect("an answer");
                 assert!(answer.contains(&format!(r#""by":"{server}""#)), "{answer}");
@@ -277,11 +277,11 @@ fn what_the_program_offers_stands_before_the_servers_and_wins() {
             }
             let (call, of) = asked(&mut world).expect("the program is asked");
             assert_eq!(of, method);
-            let now = world.now();
+            let now = world.now;
             world
                 .hub
                 .resolve_local(now, call, LocalReply::Result(r#"{"by":"me"}"#.to_owned()));
-            world.run(0);
+            world.wait(0);
             let answer = world.answer(id).expect("an answer");
             assert!(answer.contains(r#""by":"me""#), "{answer}");
         }
@@ -292,17 +292,17 @@ fn what_the_program_offers_stands_before_the_servers_and_wins() {
 
 #[test]
 fn a_name_that_the_program_takes_later_is_its_own() {
-    let mut world = World::with(
+    let mut world = Listing::with(
         &[("a", json!({}))],
         Prefix::Auto,
         Some(registry()),
         Limits::default(),
     );
     let lists = json!({"tools": tools(&["u", "v"]), "prompts": prompts(&["q"])});
-    world.server("a", server("a", lists));
+    world.play("a", server("a", lists));
     assert_eq!(world.list("tools/list"), ["mine", "t", "u", "v"]);
     assert_eq!(world.list("prompts/list"), ["p", "q"]);
-    let now = world.now();
+    let now = world.now;
     world.hub.with_local(now, |local| {
         let registry = local.registry_mut();
         let tool = Tool::new("u", "", r#"{"type":"object"}"#);
@@ -320,10 +320,10 @@ fn a_name_that_the_program_takes_later_is_its_own() {
 
 #[test]
 fn a_subscription_waits_until_it_is_known_whose_the_resource_is() {
-    let mut world = World::new(&[("a", json!({})), ("b", json!({}))]);
+    let mut world = Listing::new(&[("a", json!({})), ("b", json!({}))]);
     for (name, uri) in [("a", "x:a"), ("b", "x:b")] {
         let lists = json!({"resources": [{"uri": uri, "name": uri}]});
-        world.server(name, move |method, params| match method {
+        world.play(name, move |method, params| match method {
             "initialize" => Reply::Result(json!({
                 "protocolVersion": "2025-11-25",
                 "capabilities": {"resources": {"subscribe": true}},
