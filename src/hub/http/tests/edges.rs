@@ -9,24 +9,6 @@ fn call(id: u32) -> String {
     CALL.replace(r#""id":1"#, &format!(r#""id":{id}"#))
 }
 
-impl World {
-    /// The calls that wait for the program.
-    fn asked(&mut self) -> Vec<CallId> {
-        let mut calls = Vec::new();
-        while let Some(event) = self.hub.poll_event() {
-            if let HubEvent::Local(request) = event {
-                calls.push(request.call);
-            }
-        }
-        calls
-    }
-
-    fn ask(&mut self, wire: WireId, headers: &str, body: &str) -> String {
-        self.send(wire, "POST", headers, body);
-        self.take(wire)
-    }
-}
-
 #[track_caller]
 fn says(text: &str, words: &[&str]) {
     for word in words {
@@ -36,17 +18,17 @@ fn says(text: &str, words: &[&str]) {
 
 #[test]
 fn connections_max_and_connections_surplus_max() {
-    let mut world = World::with(Limits {
+    let mut world = limited(Limits {
         connections_max: 2,
         connections_surplus_max: 1,
         ..Limits::default()
     });
     let (one, two) = (world.connect(), world.connect());
     for wire in [one, two] {
-        says(&world.ask(wire, "", INITIALIZE), &["200 OK"]);
+        says(&world.post(wire, "", INITIALIZE), &["200 OK"]);
     }
     let surplus = world.connect();
-    let refused = world.ask(surplus, "", INITIALIZE);
+    let refused = world.post(surplus, "", INITIALIZE);
     let busy = "busy: 2 connections are open, limit 2 (connections_max)";
     says(
         &refused,
@@ -59,25 +41,24 @@ fn connections_max_and_connections_surplus_max() {
     );
     // It has gone; while another of its kind is here, the next one is closed without a word.
     let another = world.connect();
-    let (now, listener) = (world.now, world.listener);
-    assert_eq!(world.hub.handle_accept(now, listener, "127.0.0.1:6"), None);
-    says(&world.ask(one, "", INITIALIZE), &["200 OK"]);
+    assert!(world.is_shut());
+    says(&world.post(one, "", INITIALIZE), &["200 OK"]);
     world.tell(two, IoEvent::WriteClosed);
     world.tell(another, IoEvent::WriteClosed);
     let next = world.connect();
-    says(&world.ask(next, "", INITIALIZE), &["200 OK"]);
+    says(&world.post(next, "", INITIALIZE), &["200 OK"]);
 }
 
 #[test]
 fn sessions_max() {
-    let mut world = World::with(Limits {
+    let mut world = limited(Limits {
         sessions_max: 2,
         ..Limits::default()
     });
     let wire = world.connect();
-    let first = world.open_session(wire);
-    let _second = world.open_session(wire);
-    let refused = world.ask(wire, "", INITIALIZE);
+    let first = world.open_session(wire, INITIALIZE);
+    let _second = world.open_session(wire, INITIALIZE);
+    let refused = world.post(wire, "", INITIALIZE);
     let busy = "too many sessions: 2 are open, limit 2 (sessions_max)";
     says(
         &refused,
@@ -90,37 +71,37 @@ fn sessions_max() {
     says(&world.take(stream), &["HTTP/1.1 503", busy]);
     // Who is in is served, also without a session.
     says(
-        &world.ask(wire, &first, r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#),
+        &world.post(wire, &first, r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#),
         &["200 OK"],
     );
     let (headers, body) = modern(4, "tools/list", "", r#""x":1"#);
-    says(&world.ask(wire, &headers, &body), &["200 OK"]);
-    world.send(wire, "DELETE", &first, "");
+    says(&world.post(wire, &headers, &body), &["200 OK"]);
+    world.http(wire, "DELETE", &first, "");
     says(&world.take(wire), &["HTTP/1.1 204"]);
-    world.open_session(wire);
+    world.open_session(wire, INITIALIZE);
 }
 
 #[test]
 fn requests_open_max() {
-    let mut world = World::with(Limits {
+    let mut world = limited(Limits {
         requests_open_max: 2,
         ..Limits::default()
     });
     let wire = world.connect();
-    let session = world.open_session(wire);
-    let other = world.open_session(wire);
+    let session = world.open_session(wire, INITIALIZE);
+    let other = world.open_session(wire, INITIALIZE);
     let wires: Vec<WireId> = (0..5).map(|_| world.connect()).collect();
-    assert_eq!(world.ask(wires[0], &session, &call(10)), "");
-    assert_eq!(world.ask(wires[1], &session, &call(11)), "");
-    let refused = world.ask(wires[2], &session, &call(12));
+    assert_eq!(world.post(wires[0], &session, &call(10)), "");
+    assert_eq!(world.post(wires[1], &session, &call(11)), "");
+    let refused = world.post(wires[2], &session, &call(12));
     let busy = "busy: 2 requests are open, limit 2 (requests_open_max)";
     says(&refused, &[r#""id":12,"error":{"code":-32603"#, busy]);
     assert_eq!(
-        world.ask(wires[3], &other, &call(10)),
+        world.post(wires[3], &other, &call(10)),
         "",
         "another client's are its own"
     );
-    let calls = world.asked();
+    let calls = world.calls();
     assert_eq!(calls.len(), 3);
     let now = world.now;
     world
@@ -128,7 +109,7 @@ fn requests_open_max() {
         .resolve_local(now, calls[0], LocalReply::text("done"));
     says(&world.take(wires[0]), &[r#""id":10,"result""#]);
     assert_eq!(
-        world.ask(wires[2], &session, &call(13)),
+        world.post(wires[2], &session, &call(13)),
         "",
         "there is room again"
     );
@@ -136,54 +117,54 @@ fn requests_open_max() {
 
 #[test]
 fn calls_open_max() {
-    let mut world = World::with(Limits {
+    let mut world = limited(Limits {
         calls_open_max: 3,
         ..Limits::default()
     });
     let wires: Vec<WireId> = (0..6).map(|_| world.connect()).collect();
-    let session = world.open_session(wires[0]);
-    assert_eq!(world.ask(wires[0], &session, &call(1)), "");
+    let session = world.open_session(wires[0], INITIALIZE);
+    assert_eq!(world.post(wires[0], &session, &call(1)), "");
     let slow = |id| modern(id, "tools/call", "slow", r#""name":"slow","arguments":{}"#);
     let read = |id| modern(id, "resources/read", "a:b", r#""uri":"a:b""#);
     let (headers, body) = slow(2);
-    assert_eq!(world.ask(wires[1], &headers, &body), "");
+    assert_eq!(world.post(wires[1], &headers, &body), "");
     let (headers, body) = read(3);
-    assert_eq!(world.ask(wires[2], &headers, &body), "");
+    assert_eq!(world.post(wires[2], &headers, &body), "");
     let busy = "busy: 3 calls are open, limit 3 (calls_open_max)";
     for (headers, body) in [slow(4), read(5)] {
         says(
-            &world.ask(wires[3], &headers, &body),
+            &world.post(wires[3], &headers, &body),
             &["\"error\":{\"code\":-32603", busy],
         );
     }
     says(
-        &world.ask(wires[4], &session, &call(6)),
+        &world.post(wires[4], &session, &call(6)),
         &[r#""id":6,"error""#, busy],
     );
     // A client that goes away makes room.
     world.tell(wires[1], IoEvent::WriteClosed);
     let (headers, body) = slow(7);
-    assert_eq!(world.ask(wires[3], &headers, &body), "");
+    assert_eq!(world.post(wires[3], &headers, &body), "");
     assert_eq!(world.hub.open_calls(), 3);
 }
 
 #[test]
 fn streams_per_session_max() {
-    let mut world = World::with(Limits {
+    let mut world = limited(Limits {
         streams_per_session_max: 2,
         ..Limits::default()
     });
     let wire = world.connect();
-    let session = world.open_session(wire);
+    let session = world.open_session(wire, INITIALIZE);
     let wires: Vec<WireId> = (0..3).map(|_| world.connect()).collect();
     for (id, wire) in (20..).zip(&wires) {
-        world.send(*wire, "POST", &session, &call(id));
+        world.http(*wire, "POST", &session, &call(id));
     }
     world.wait(1_000);
     let begun: Vec<String> = wires.iter().map(|wire| world.take(*wire)).collect();
     let resumable: Vec<bool> = begun.iter().map(|text| text.contains("\nid: ")).collect();
     assert_eq!(resumable, [true, true, false], "{begun:?}");
-    let calls = world.asked();
+    let calls = world.calls();
     let now = world.now;
     for call in &calls {
         world
@@ -194,27 +175,20 @@ fn streams_per_session_max() {
         says(&world.take(*wire), &["done"]);
     }
     // Fetched streams are forgotten: there is room again.
-    world.send(wires[2], "POST", &session, &call(30));
+    world.http(wires[2], "POST", &session, &call(30));
     world.wait(1_000);
     says(&world.take(wires[2]), &["\nid: "]);
 }
 
 #[test]
 fn pipelined_requests_max() {
-    let mut world = World::with(Limits {
+    let mut world = limited(Limits {
         pipelined_requests_max: 2,
         ..Limits::default()
     });
     let wire = world.connect();
-    let session = world.open_session(wire);
-    let request = |id| {
-        let body = call(id);
-        format!(
-            "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:8808\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\n{session}Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-    };
+    let session = world.open_session(wire, INITIALIZE);
+    let request = |id| http_request("POST", &session, &call(id));
     let mut first = None;
     for (requests, asked, pauses) in [(1..2, 1, false), (2..3, 1, false), (3..5, 0, true)] {
         let bytes: String = requests.map(request).collect();
@@ -226,7 +200,7 @@ fn pipelined_requests_max() {
         while let Some(request) = world.hub.poll_io() {
             paused |= matches!(request, IoRequest::PauseReads(of, true) if of == wire);
         }
-        let calls = world.asked();
+        let calls = world.calls();
         assert_eq!((calls.len(), paused), (asked, pauses), "{bytes}");
         first = first.or(calls.first().copied());
     }
@@ -235,20 +209,20 @@ fn pipelined_requests_max() {
         .hub
         .resolve_local(now, first, LocalReply::text("done"));
     says(&world.take(wire), &[r#""id":1,"result""#]);
-    assert_eq!(world.asked().len(), 1, "one answer, one request more");
+    assert_eq!(world.calls().len(), 1, "one answer, one request more");
 }
 
 #[test]
 fn stream_start_interval_and_sse_keepalive_interval_and_sse_retry_interval() {
-    let mut world = World::with(Limits {
+    let mut world = limited(Limits {
         stream_start_interval: Duration::from_millis(300),
         sse_keepalive_interval: Duration::from_millis(1_000),
         sse_retry_interval: Duration::from_millis(70),
         ..Limits::default()
     });
     let wire = world.connect();
-    let session = world.open_session(wire);
-    world.send(wire, "POST", &session, CALL);
+    let session = world.open_session(wire, INITIALIZE);
+    world.http(wire, "POST", &session, CALL);
     world.wait(299);
     assert_eq!(world.take(wire), "", "it may still be plain JSON");
     world.wait(1);
@@ -265,35 +239,31 @@ fn stream_start_interval_and_sse_keepalive_interval_and_sse_retry_interval() {
 
 #[test]
 fn session_idle_ttl() {
-    let mut world = World::with(Limits {
+    let mut world = limited(Limits {
         session_idle_ttl: Duration::from_millis(500),
         ..Limits::default()
     });
     let wire = world.connect();
-    let session = world.open_session(wire);
+    let session = world.open_session(wire, INITIALIZE);
     let ping = r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#;
     world.wait(499);
-    says(&world.ask(wire, &session, ping), &["200 OK"]);
+    says(&world.post(wire, &session, ping), &["200 OK"]);
     world.wait(500);
     says(
-        &world.ask(wire, &session, ping),
+        &world.post(wire, &session, ping),
         &["HTTP/1.1 404", "session not found"],
     );
 }
 
 #[test]
 fn sse_replay_events_max() {
-    let mut world = World::with(Limits {
+    let mut world = limited(Limits {
         sse_replay_events_max: 2,
         ..Limits::default()
     });
     let wire = world.connect();
-    let session = world.open_session(wire);
-    world.ask(
-        wire,
-        &session,
-        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-    );
+    let session = world.open_session(wire, INITIALIZE);
+    world.post(wire, &session, INITIALIZED);
     let now = world.now;
     for _ in 0..3 {
         world.hub.with_local(now, |local| {
@@ -303,12 +273,8 @@ fn sse_replay_events_max() {
     let replayed = world.resume(&session, "0-0");
     assert_eq!(replayed.matches("list_changed").count(), 2, "{replayed}");
     says(&replayed, &["id: 0-2\n", "id: 0-3\n"]);
-    let mut lines = Vec::new();
-    while let Some(event) = world.hub.poll_event() {
-        if let HubEvent::Diagnostic(line) = event {
-            lines.push(line.message);
-        }
-    }
+    world.settle();
+    let lines = &world.diagnostics;
     assert_eq!(lines.len(), 1, "{lines:?}");
     says(
         &lines[0],
@@ -318,23 +284,14 @@ fn sse_replay_events_max() {
 
 #[test]
 fn what_is_in_use_is_counted_when_somebody_asks() {
-    let mut world = World::with(Limits::default());
+    let mut world = world();
     let wires: Vec<WireId> = (0..3).map(|_| world.connect()).collect();
-    let session = world.open_session(wires[0]);
-    world.open_session(wires[0]);
-    world.send(wires[0], "POST", &session, &call(1));
-    world.send(wires[0], "POST", &session, &call(2));
-    world.send(wires[1], "POST", &session, &call(3));
+    let session = world.open_session(wires[0], INITIALIZE);
+    world.open_session(wires[0], INITIALIZE);
+    world.http(wires[0], "POST", &session, &call(1));
+    world.http(wires[0], "POST", &session, &call(2));
+    world.http(wires[1], "POST", &session, &call(3));
     world.wait(1_000);
-    let usage = |world: &World, name: &str| {
-        let usage = world
-            .hub
-            .usage()
-            .into_iter()
-            .find(|usage| usage.name == name);
-        let usage = usage.unwrap_or_else(|| panic!("no {name}"));
-        (usage.now, usage.peak)
-    };
     for (name, used) in [
         ("connections_max", (3, Some(3))),
         ("sessions_max", (2, Some(2))),
@@ -345,16 +302,16 @@ fn what_is_in_use_is_counted_when_somebody_asks() {
         ("streams_per_session_max", (3, None)),
         ("sse_replay_total_bytes_max", (0, None)),
     ] {
-        assert_eq!(usage(&world, name), used, "{name}");
+        assert_eq!(world.usage(name), used, "{name}");
     }
     let names = Limits::DEFAULT.entries();
     for usage in world.hub.usage() {
         let known = names.iter().any(|entry| entry.name == usage.name);
         assert!(known, "no limit is called {}", usage.name);
     }
-    world.send(wires[2], "DELETE", &session, "");
+    world.http(wires[2], "DELETE", &session, "");
     world.tell(wires[1], IoEvent::WriteClosed);
-    assert_eq!(usage(&world, "sessions_max"), (1, Some(2)));
-    assert_eq!(usage(&world, "calls_open_max"), (0, Some(3)));
-    assert_eq!(usage(&world, "connections_max").1, Some(3));
+    assert_eq!(world.usage("sessions_max"), (1, Some(2)));
+    assert_eq!(world.usage("calls_open_max"), (0, Some(3)));
+    assert_eq!(world.usage("connections_max").1, Some(3));
 }
