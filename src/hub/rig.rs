@@ -1,4 +1,4 @@
-//! A hub and the world around it, in virtual time: clients on lines and over HTTP, programs that are functions,
+//! A hub and the world around it, in virtual time: clients on lines, on a socket and over HTTP, programs that are functions,
 //! and whoever embeds the hub.
 //!
 //! What the hub asks of the loop is done at once, until it asks for nothing more. Servers read what is flushed for
@@ -90,6 +90,7 @@ pub(in crate::hub) struct World {
     pub(in crate::hub) hub: Hub,
     pub(in crate::hub) now: Now,
     listener: WireId,
+    socket: WireId,
     scripts: BTreeMap<String, Script>,
     /// Programs that run, by their wires.
     running: BTreeMap<WireId, String>,
@@ -152,10 +153,12 @@ impl World {
     pub(in crate::hub) fn new(config: HubConfig) -> Self {
         let mut hub = Hub::new(config, Box::new(Seeded::new(1)), START);
         let listener = hub.listen_http("127.0.0.1", 8808);
+        let socket = hub.listen_unix("/run/x".into());
         let mut world = Self {
             hub,
             now: START,
             listener,
+            socket,
             scripts: BTreeMap::new(),
             running: BTreeMap::new(),
             starts: 0,
@@ -181,6 +184,13 @@ impl World {
         self.lines.insert(wire);
         self.settle();
         wire
+    }
+
+    /// A client of this user on the Unix socket.
+    pub(in crate::hub) fn user(&mut self, uid: u32) -> WireId {
+        let peer = format!("unix:uid={uid},pid=2");
+        let wire = self.hub.handle_accept(self.now, self.socket, &peer);
+        wire.expect("room")
     }
 
     /// A line of a client or a server.

@@ -1,9 +1,8 @@
 //! Held calls in a hub with local tools, on a socket, on stdin and over HTTP.
 
 use super::*;
-use crate::clock::Uptime;
-use crate::entropy::Seeded;
 use crate::gate::{Action, RuleSpec, RulesSpec, Verdict};
+use crate::hub::rig::{INITIALIZE, World};
 use crate::hub::{HubConfig, HubEvent, HubPolicy, LocalConfig};
 use crate::ids::WireId;
 use crate::limits::Limits;
@@ -16,94 +15,47 @@ const HOLD: Action = Action::Hold {
     timeout: None,
 };
 
-struct World {
-    hub: Hub,
-    now: Now,
-    socket: WireId,
-    events: Vec<HubEvent>,
+/// A hub with the tool `work`, whose calls from other users than 7 are held.
+fn world(policy: HubPolicy) -> World {
+    let mut registry = Registry::new();
+    let tool = Tool::new("work", "Works", r#"{"type":"object"}"#);
+    registry.add_tool(tool).expect("a good tool");
+    let mut world = World::new(HubConfig {
+        local: Some(LocalConfig {
+            registry,
+            state_key: [1; 32],
+        }),
+        policy,
+        ..HubConfig::default()
+    });
+    let free = RuleSpec {
+        principals: vec!["unix:7".to_owned()],
+        ..RuleSpec::default()
+    };
+    let held = RuleSpec {
+        action: HOLD,
+        ..RuleSpec::default()
+    };
+    let spec = RulesSpec {
+        rules: vec![free, held],
+        ..RulesSpec::default()
+    };
+    let rules = Rules::compile(spec, &Limits::DEFAULT).expect("good rules");
+    world.hub.set_rules(rules).expect("no hook in them");
+    world
 }
 
 impl World {
-    /// A hub with the tool `work`, whose calls from other users than 7 are held.
-    fn new(policy: HubPolicy) -> Self {
-        let mut registry = Registry::new();
-        let tool = Tool::new("work", "Works", r#"{"type":"object"}"#);
-        registry.add_tool(tool).expect("a good tool");
-        let config = HubConfig {
-            limits: Limits::default(),
-            local: Some(LocalConfig {
-                registry,
-                state_key: [1; 32],
-            }),
-            policy,
-            ..HubConfig::default()
-        };
-        let now = Now {
-            up: Uptime::ZERO,
-            unix_ms: 5_000,
-        };
-        let mut hub = Hub::new(config, Box::new(Seeded::new(1)), now);
-        let free = RuleSpec {
-            principals: vec!["unix:7".to_owned()],
-            ..RuleSpec::default()
-        };
-        let held = RuleSpec {
-            action: HOLD,
-            ..RuleSpec::default()
-        };
-        let spec = RulesSpec {
-            rules: vec![free, held],
-            ..RulesSpec::default()
-        };
-        let rules = Rules::compile(spec, &Limits::DEFAULT).expect("good rules");
-        hub.set_rules(rules).expect("no hook in them");
-        let socket = hub.listen_unix("/run/x".into());
-        Self {
-            hub,
-            now,
-            socket,
-            events: Vec::new(),
-        }
-    }
-
-    fn connect(&mut self, uid: u32) -> WireId {
-        let peer = format!("unix:uid={uid},pid=2");
-        let wire = self.hub.handle_accept(self.now, self.socket, &peer);
-        wire.expect("room")
-    }
-
-    fn tell(&mut self, wire: WireId, event: IoEvent<'_>) {
-        self.hub.handle_io(self.now, wire, event);
-        self.drain();
-    }
-
-    fn drain(&mut self) {
-        while self.hub.poll_io().is_some() {}
-        while let Some(event) = self.hub.poll_event() {
-            if !matches!(event, HubEvent::Diagnostic(_)) {
-                self.events.push(event);
-            }
-        }
-    }
-
     /// A request, and what was answered at once.
-    fn ask(&mut self, wire: WireId, id: u32, method: &str, params: &str) -> String {
+    fn request(&mut self, wire: WireId, id: u32, method: &str, params: &str) -> String {
         let line =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
-        self.tell(wire, IoEvent::Bytes(format!("{line}\n").as_bytes()));
+        self.say(wire, &line);
         self.take(wire)
     }
 
-    fn take(&mut self, wire: WireId) -> String {
-        let out = self.hub.outgoing(wire).expect("a wire of the hub");
-        let text = String::from_utf8(out.pending().to_vec()).expect("UTF-8");
-        out.advance(text.len());
-        self.tell(wire, IoEvent::Drained);
-        text
-    }
-
-    fn call(&mut self, wire: WireId) -> String {
-        self.ask(
+    fn work(&mut self, wire: WireId) -> String {
+        self.request(
             wire,
             1,
             "tools/call",
@@ -112,12 +64,12 @@ impl World {
     }
 
     fn list(&mut self, wire: WireId) -> String {
-        self.ask(wire, 2, APPROVALS_LIST_METHOD, "{}")
+        self.request(wire, 2, APPROVALS_LIST_METHOD, "{}")
     }
 
     fn resolve(&mut self, wire: WireId, id: &str, decision: &str) -> String {
         let params = format!(r#"{{"id":"{id}","decision":"{decision}","reason":"r"}}"#);
-        self.ask(wire, 3, APPROVALS_RESOLVE_METHOD, &params)
+        self.request(wire, 3, APPROVALS_RESOLVE_METHOD, &params)
     }
 
     fn held(&self) -> Option<String> {
@@ -133,7 +85,7 @@ impl World {
         if let HubEvent::Local(request) = self.events.remove(at) {
             let reply = LocalReply::text("done");
             self.hub.resolve_local(self.now, request.call, reply);
-            self.drain();
+            self.settle();
         }
         true
     }
@@ -141,9 +93,9 @@ impl World {
 
 #[test]
 fn who_is_on_the_socket_answers_for_others_and_not_for_itself() {
-    let mut world = World::new(HubPolicy::Open);
-    let (caller, other) = (world.connect(1), world.connect(1));
-    assert_eq!(world.call(caller), "");
+    let mut world = world(HubPolicy::Open);
+    let (caller, other) = (world.user(1), world.user(1));
+    assert_eq!(world.work(caller), "");
     let id = world.held().expect("held");
     let list = world.list(other);
     let row = format!(
@@ -159,7 +111,7 @@ fn who_is_on_the_socket_answers_for_others_and_not_for_itself() {
         ),
         (world.resolve(other, &id, "yes"), "found yes"),
         (
-            world.ask(other, 3, APPROVALS_RESOLVE_METHOD, "{}"),
+            world.request(other, 3, APPROVALS_RESOLVE_METHOD, "{}"),
             "missing field",
         ),
     ] {
@@ -181,9 +133,9 @@ fn who_is_on_the_socket_answers_for_others_and_not_for_itself() {
 
 #[test]
 fn a_no_is_told_to_the_caller_and_a_user_may_be_spared() {
-    let mut world = World::new(HubPolicy::Open);
-    let (caller, other) = (world.connect(1), world.connect(7));
-    world.call(caller);
+    let mut world = world(HubPolicy::Open);
+    let (caller, other) = (world.user(1), world.user(7));
+    world.work(caller);
     let id = world.held().expect("held");
     world.resolve(other, &id, "deny");
     let told = world.take(caller);
@@ -192,20 +144,20 @@ fn a_no_is_told_to_the_caller_and_a_user_may_be_spared() {
         told.contains(words) && told.contains("\"isError\":true"),
         "{told}"
     );
-    world.call(other);
+    world.work(other);
     assert!(world.works(), "the rule lets this user pass");
 }
 
 #[test]
 fn elsewhere_the_methods_do_not_exist() {
-    let mut world = World::new(HubPolicy::Open);
+    let mut world = world(HubPolicy::Open);
+    let wire = world.hub.next_wire;
     world.hub.serve_stdio(world.now);
-    let wire = WireId(1);
     for method in [APPROVALS_LIST_METHOD, APPROVALS_RESOLVE_METHOD] {
-        let answer = world.ask(wire, 1, method, "{}");
+        let answer = world.request(wire, 1, method, "{}");
         assert!(answer.contains("-32601"), "{answer}");
     }
-    world.call(wire);
+    world.work(wire);
     let held = world.hub.held_calls().next().expect("held");
     assert_eq!(&*held.principal, "stdio");
 }
@@ -220,15 +172,15 @@ fn nothing_is_left_of_a_call_whose_time_or_caller_is_gone() {
         |world, wire| {
             let cancel =
                 r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
-            world.tell(wire, IoEvent::Bytes(format!("{cancel}\n").as_bytes()));
+            world.say(wire, cancel);
         },
         |world, wire| world.tell(wire, IoEvent::WriteClosed),
         |world, _| world.hub.shutdown(world.now),
     ];
     for (i, end) in endings.into_iter().enumerate() {
-        let mut world = World::new(HubPolicy::Open);
-        let (caller, other) = (world.connect(1), world.connect(1));
-        world.call(caller);
+        let mut world = world(HubPolicy::Open);
+        let (caller, other) = (world.user(1), world.user(1));
+        world.work(caller);
         let id = world.held().expect("held");
         end(&mut world, caller);
         assert_eq!(world.held(), None, "{i}");
@@ -250,25 +202,25 @@ fn nothing_is_left_of_a_call_whose_time_or_caller_is_gone() {
 
 #[test]
 fn allow_always_lasts_for_the_same_caller() {
-    let mut world = World::new(HubPolicy::Open);
-    let (caller, other) = (world.connect(1), world.connect(1));
-    world.call(caller);
+    let mut world = world(HubPolicy::Open);
+    let (caller, other) = (world.user(1), world.user(1));
+    world.work(caller);
     let id = world.held().expect("held");
     world.resolve(other, &id, "allow-always");
     assert!(world.works());
-    world.call(caller);
+    world.work(caller);
     assert!(world.works(), "not held again");
-    let stranger = world.connect(2);
-    world.call(stranger);
+    let stranger = world.user(2);
+    world.work(stranger);
     assert!(!world.works() && world.held().is_some());
 }
 
 #[test]
 fn an_embedding_program_sees_and_answers_what_is_held() {
-    let mut world = World::new(HubPolicy::Embedder);
-    let caller = world.connect(1);
+    let mut world = world(HubPolicy::Embedder);
+    let caller = world.user(1);
     for way in 0..2 {
-        world.call(caller);
+        world.work(caller);
         let held = world.hub.held_calls().next().expect("held").clone();
         let asked = world.events.pop();
         let Some(HubEvent::GateAsked { call, title, .. }) = asked else {
@@ -285,7 +237,7 @@ fn an_embedding_program_sees_and_answers_what_is_held() {
                 .answer_hold(now, &held.id, Answer::AllowOnce, "Ada", None);
             assert_eq!(answered, Ok(()));
         }
-        world.drain();
+        world.settle();
         assert!(world.works() && world.events.is_empty(), "asked once");
     }
     let gone = world
@@ -296,23 +248,13 @@ fn an_embedding_program_sees_and_answers_what_is_held() {
 
 #[test]
 fn over_http_whoever_shows_the_same_credentials_is_the_same() {
-    let mut world = World::new(HubPolicy::Open);
-    let listener = world.hub.listen_http("127.0.0.1", 8808);
+    let mut world = world(HubPolicy::Open);
     let mut send = |headers: &str, body: &str| {
-        let wire = world
-            .hub
-            .handle_accept(world.now, listener, "127.0.0.1:5")
-            .expect("a wire");
-        let head = format!(
-            "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:8808\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        world.tell(wire, IoEvent::Bytes(head.as_bytes()));
+        let wire = world.connect();
+        world.http(wire, "POST", headers, body);
     };
-    let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
     // A session of its own, and then a stateless call.
-    send("", hello);
+    send("", INITIALIZE);
     send(
         "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: work\r\n",
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}}}"#,
@@ -330,7 +272,7 @@ fn over_http_whoever_shows_the_same_credentials_is_the_same() {
                 .answer_by_client(world.now, peer, &held.id, Answer::AllowOnce, None);
         assert_eq!(outcome, Err(Unanswered::Own), "{peer:?}");
     }
-    let on_socket = world.connect(1);
+    let on_socket = world.user(1);
     let answer = world.resolve(on_socket, &held.id, "allow-once");
     assert!(answer.contains("allow-once") && world.works(), "{answer}");
 }
