@@ -11,74 +11,44 @@
 //! An answer somebody waits for on an open connection is no idleness. The standalone stream alone is:
 //! it does not keep a session alive. A call whose client vanished does not either.
 //!
-//! | stream | `record` | `finish` | `attach` | `detach`, lost | `detach`, clean | bounds |
-//! |---|---|---|---|---|---|---|
-//! | attached | kept | closing | attached, the other displaced | detached | detached | - |
-//! | detached | kept | waiting; gone when it keeps nothing | attached | - | - | - |
-//! | closing | refused | - | closing, the other displaced | waiting; gone when it keeps nothing | gone | - |
-//! | waiting | refused | - | closing | - | - | gone with its last kept event, or for a new stream |
-//!
-//! The standalone stream never finishes. At most `streams_per_session_max` others exist; the oldest
-//! waiting one makes room for a new one. Events are kept after they were sent, because nobody knows what
-//! arrived; the oldest event of the session goes first when a bound is reached. One longer than
-//! `sse_replay_bytes_max` is not kept, and pushes no other out. All sessions together keep
-//! `sse_replay_total_bytes_max`; past it the session that has longest recorded nothing loses its oldest
-//! events, for its client is the least likely to come back.
+//! All sessions together keep `sse_replay_total_bytes_max` of events; past it the session that has longest
+//! recorded nothing loses its oldest events, for its client is the least likely to come back. What becomes of
+//! the streams of one session is [`session`]'s.
 //!
 //! Source: Spec 2025-11-25 basic/transports#session-management, #resumability-and-redelivery.
 //! Never: reads a clock, knows a connection, looks into a payload.
 
+mod error;
+mod id;
 mod idle;
 mod replay;
+mod session;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use crate::clock::{Deadline, Now, Uptime};
-use crate::crypto::hex;
 use crate::entropy::Entropy;
 use crate::ids::PeerId;
 use crate::limits::Limits;
 
+use error::RETRY_AFTER_MIN;
+use id::read_id;
 use idle::IdleOrder;
-use replay::{Bounds, ReplayLog, Spare};
+use replay::{Bounds, Spare};
+use session::Session;
 
+pub(in crate::hub::http) use error::SessionError;
+pub(in crate::hub::http) use id::McpSessionId;
 pub(in crate::hub::http) use replay::{EventId, Replay, StreamId};
+pub(in crate::hub::http) use session::{Carrier, Ended};
 
 /// Longest time a full store tells a client to wait: sessions are closed by their clients, too. No limit:
 /// it is advice, and nothing happens when it is over.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-/// Shortest: the header counts in seconds, and 0 invites a loop.
-const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
-
-/// `Mcp-Session-Id`: 128 random bits as 32 lower-case hexadecimal digits. It finds a session and proves
-/// nothing; still it is not for logs, so `Debug` shows its beginning only.
-#[derive(Clone, PartialEq, Eq)]
-pub(in crate::hub::http) struct McpSessionId(String);
-
-impl McpSessionId {
-    /// The id as it stands in the header.
-    #[must_use]
-    pub(in crate::hub::http) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for McpSessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "McpSessionId({}…)", self.0.get(..8).unwrap_or_default())
-    }
-}
-
-/// Names the HTTP exchange that carries a stream to its client. The front chooses the number and never
-/// uses it again, so that the late end of one exchange cannot be taken for the end of its successor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::hub::http) struct Carrier(pub u64);
-
 /// How a carrier left its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hub::http) enum Parting {
@@ -97,228 +67,6 @@ pub(in crate::hub::http) enum Attach {
     Displaced(Carrier),
     /// No such session or stream.
     NoStream,
-}
-
-/// A session that is no more, with the exchanges that still carry its streams: they are to be ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::hub::http) struct Ended {
-    /// Whose session it was.
-    pub(in crate::hub::http) peer: PeerId,
-    /// What is attached, by stream.
-    pub(in crate::hub::http) carriers: Vec<(StreamId, Carrier)>,
-}
-
-/// Why there is no new session or stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub(in crate::hub::http) enum SessionError {
-    /// As many sessions as may be are open. HTTP 503 with `Retry-After`.
-    SessionsFull {
-        /// `sessions_max`.
-        limit: usize,
-        /// When one may have ended.
-        retry_after: Duration,
-    },
-    /// As many streams as may be wait for their answer in this session. HTTP 503 with `Retry-After`.
-    StreamsFull {
-        /// `streams_per_session_max`.
-        limit: usize,
-    },
-    /// This peer has no session, or has it no more.
-    NoSession,
-    /// This peer has a session already: a mistake of the caller.
-    PeerTaken,
-    /// The random source gave an id that is in use: it is broken.
-    IdTaken,
-}
-
-impl SessionError {
-    /// Value of `Retry-After`, whole seconds; `None` when waiting does not help.
-    #[must_use]
-    pub(in crate::hub::http) fn retry_after_s(&self) -> Option<u64> {
-        let wait = match self {
-            Self::SessionsFull { retry_after, .. } => *retry_after,
-            Self::StreamsFull { .. } => RETRY_AFTER_MIN,
-            Self::NoSession | Self::PeerTaken | Self::IdTaken => return None,
-        };
-        let up = u64::from(wait.subsec_nanos() > 0);
-        Some(wait.as_secs().saturating_add(up))
-    }
-}
-
-impl fmt::Display for SessionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let again = self.retry_after_s().unwrap_or_default();
-        match self {
-            Self::SessionsFull { limit, .. } => write!(
-                f,
-                "too many sessions: {limit} are open, limit {limit} (sessions_max); \
-                 try again in {again} s"
-            ),
-            Self::StreamsFull { limit } => write!(
-                f,
-                "too many open streams: {limit} of this session wait for an answer, \
-                 limit {limit} (streams_per_session_max); try again in {again} s"
-            ),
-            Self::NoSession => f.write_str("the session has ended"),
-            Self::PeerTaken => f.write_str("the client has a session already"),
-            Self::IdTaken => f.write_str("the random source repeats itself: session id in use"),
-        }
-    }
-}
-
-impl std::error::Error for SessionError {}
-
-#[derive(Debug)]
-struct Stream {
-    id: StreamId,
-    carrier: Option<Carrier>,
-    finished: bool,
-    /// `n` of the last event.
-    last: u64,
-    /// `n` of the last event a carrier was given.
-    sent: u64,
-}
-
-impl Stream {
-    const fn new(id: StreamId, carrier: Option<Carrier>) -> Self {
-        Self {
-            id,
-            carrier,
-            finished: false,
-            last: 0,
-            sent: 0,
-        }
-    }
-
-    fn waits(&self) -> bool {
-        self.finished && self.carrier.is_none()
-    }
-}
-
-#[derive(Debug)]
-struct Session {
-    id: u128,
-    peer: PeerId,
-    principal: Box<str>,
-    /// By id, the standalone one first and always there.
-    streams: Vec<Stream>,
-    next_stream: StreamId,
-    log: ReplayLog,
-    /// What of the log is in the sum of all sessions.
-    counted: usize,
-    dropped: u64,
-}
-
-impl Session {
-    fn place(&self, stream: StreamId) -> Option<usize> {
-        self.streams
-            .binary_search_by_key(&stream, |stream| stream.id)
-            .ok()
-    }
-
-    fn stream_mut(&mut self, stream: StreamId) -> Option<&mut Stream> {
-        let place = self.place(stream)?;
-        self.streams.get_mut(place)
-    }
-
-    fn stream(&self, stream: StreamId) -> Option<&Stream> {
-        self.streams.get(self.place(stream)?)
-    }
-
-    /// Whether somebody waits for an answer on an open connection.
-    fn is_busy(&self) -> bool {
-        let mut answers = self.streams.iter().skip(1);
-        answers.any(|stream| stream.carrier.is_some())
-    }
-
-    fn record(
-        &mut self,
-        stream: StreamId,
-        payload: &[u8],
-        bounds: Bounds,
-        spare: &mut Spare,
-    ) -> Option<EventId> {
-        let of = self.stream_mut(stream).filter(|of| !of.finished)?;
-        of.last = of.last.checked_add(1)?;
-        let id = EventId { stream, n: of.last };
-        if of.carrier.is_some() {
-            of.sent = of.last;
-        }
-        if !ReplayLog::admits(payload.len(), bounds) {
-            self.note_dropped(id);
-            return Some(id);
-        }
-        while !self.log.fits(payload.len(), bounds) {
-            let oldest = self.log.drop_oldest(spare)?;
-            self.note_dropped(oldest);
-        }
-        self.log.push(id, payload, spare);
-        Some(id)
-    }
-
-    /// The event is kept no more: counts it when no carrier was ever given it, and forgets its stream
-    /// when that was all there was to come.
-    fn note_dropped(&mut self, id: EventId) {
-        let Some(place) = self.place(id.stream) else {
-            return;
-        };
-        let of = &self.streams[place];
-        if id.n > of.sent {
-            self.dropped = self.dropped.saturating_add(1);
-        }
-        if of.waits() && !self.log.holds(id.stream) {
-            self.streams.remove(place);
-        }
-    }
-
-    fn forget(&mut self, stream: StreamId, spare: &mut Spare) {
-        if let Some(place) = self.place(stream) {
-            self.streams.remove(place);
-            self.log.forget(stream, spare);
-        }
-        let used = self.streams.len();
-        if self.streams.capacity() > 4 * used.max(2) {
-            self.streams.shrink_to(2 * used);
-        }
-    }
-
-    /// Forgets a stream that has nothing to give to a client that comes back.
-    fn forget_if_empty(&mut self, stream: StreamId, spare: &mut Spare) {
-        let waits = self.stream(stream).is_some_and(Stream::waits);
-        if waits && !self.log.holds(stream) {
-            self.forget(stream, spare);
-        }
-    }
-
-    /// Makes room for one more stream; whether there is some.
-    fn make_room(&mut self, streams_max: usize, spare: &mut Spare) -> bool {
-        if self.streams.len() <= streams_max {
-            return true;
-        }
-        let Some(oldest) = self.streams.iter().find(|stream| stream.waits()) else {
-            return false;
-        };
-        let (id, sent) = (oldest.id, oldest.sent);
-        let never_sent = self.log.count_after(EventId {
-            stream: id,
-            n: sent,
-        });
-        self.dropped = self.dropped.saturating_add(never_sent);
-        self.forget(id, spare);
-        true
-    }
-
-    fn ended(self, spare: &mut Spare) -> Ended {
-        let streams = self.streams.iter();
-        let attached = streams.filter_map(|stream| Some((stream.id, stream.carrier?)));
-        let carriers = attached.collect();
-        self.log.clear(spare);
-        Ended {
-            peer: self.peer,
-            carriers,
-        }
-    }
 }
 
 /// How much of the limits is in use. Of one session: by the one with the most.
@@ -447,22 +195,12 @@ impl Sessions {
         if self.by_id.contains_key(&id) {
             return Err(SessionError::IdTaken);
         }
-        let session = Session {
-            id,
-            peer,
-            principal: principal.into(),
-            streams: vec![Stream::new(StreamId::STANDALONE, None)],
-            next_stream: StreamId(1),
-            log: ReplayLog::default(),
-            counted: 0,
-            dropped: 0,
-        };
-        let slot = self.store(session);
+        let slot = self.store(Session::new(id, peer, principal));
         self.by_id.insert(id, slot);
         self.by_peer.insert(peer, slot);
         self.idle.push(slot, now.up);
         self.peak = self.peak.max(self.len());
-        Ok(McpSessionId(hex(&random)))
+        Ok(McpSessionId::of(random))
     }
 
     fn store(&mut self, session: Session) -> u32 {
@@ -581,13 +319,9 @@ impl Sessions {
     ) -> Result<StreamId, SessionError> {
         let streams_max = self.streams_max;
         let (session, slot, spare) = self.parts(peer).ok_or(SessionError::NoSession)?;
-        // Numbers may run out only after four thousand million streams; such a session is full, too.
-        let next = session.next_stream.0.checked_add(1);
-        let (Some(next), true) = (next, session.make_room(streams_max, spare)) else {
-            return Err(SessionError::StreamsFull { limit: streams_max });
-        };
-        let id = std::mem::replace(&mut session.next_stream, StreamId(next));
-        session.streams.push(Stream::new(id, Some(carrier)));
+        let id = session
+            .open_stream(carrier, streams_max, spare)
+            .ok_or(SessionError::StreamsFull { limit: streams_max })?;
         self.idle.remove(slot);
         self.count(slot);
         Ok(id)
@@ -763,19 +497,4 @@ impl Sessions {
 
 fn index(slot: u32) -> usize {
     usize::try_from(slot).unwrap_or(usize::MAX)
-}
-
-/// Reads the one spelling of an id that is ever given out.
-fn read_id(text: &str) -> Option<u128> {
-    if text.len() != 32 {
-        return None;
-    }
-    text.bytes().try_fold(0, |id: u128, byte| {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => return None,
-        };
-        Some(id << 4 | u128::from(digit))
-    })
 }

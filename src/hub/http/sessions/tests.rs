@@ -5,6 +5,7 @@ mod model;
 
 use super::*;
 use crate::clock::Uptime;
+use crate::crypto::hex;
 use crate::entropy::Seeded;
 
 const ALICE: &str = "alice";
