@@ -12,16 +12,38 @@ use std::sync::Arc;
 
 use super::catalog::Tool;
 use super::error::UpstreamError;
-use super::job::{Job, Work};
+use super::job::{Job, Options, Work};
 use super::naming::SEPARATOR;
 use super::runtime::Undecided;
 use super::server_config::ServerKey;
 use super::upstream::ServerState;
 use super::{Manager, ManagerOutput, explain};
 use crate::clock::Now;
+use crate::gate::GatedCall;
 use crate::ids::{RuntimeId, TicketId};
 
+/// Calls of tools, by the names they are shown under.
 impl Manager {
+    /// Calls a tool by its shown name. Waits, where the name is not known yet, until every server has
+    /// said what it has. Design: every call has passed the gate.
+    pub fn call(&mut self, now: Now, id: RuntimeId, call: GatedCall, options: Options) -> TicketId {
+        let ticket = self.mint_ticket(now, id);
+        if !self.runtimes.contains_key(&id) {
+            self.answer_ticket(ticket, Err(explain::no_runtime()));
+            return ticket;
+        }
+        self.decide(
+            now,
+            id,
+            Undecided {
+                ticket,
+                call,
+                options,
+            },
+        );
+        ticket
+    }
+
     /// Calls that did not know where to go may know now.
     pub(super) fn reconsider(&mut self, now: Now, owners: &[RuntimeId]) {
         for id in owners {

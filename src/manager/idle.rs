@@ -1,5 +1,5 @@
-//! Rest: a runtime that nobody has used for long enough lets go of its connections, and the next use of a
-//! server connects again.
+//! Rest: a runtime that nobody has used for long enough, or has a lease of, lets go of its connections, and
+//! the next use of a server connects again.
 
 use std::time::Duration;
 
@@ -9,7 +9,25 @@ use super::upstream::Upstream;
 use crate::clock::{Now, Uptime};
 use crate::ids::RuntimeId;
 
+/// Leases: what is kept although nothing is open.
 impl Manager {
+    /// Keeps a runtime's connections although nothing of it is open, until [`Manager::release`].
+    pub fn lease(&mut self, now: Now, id: RuntimeId) {
+        self.change_leases(now, id, 1);
+    }
+
+    /// Takes back one [`Manager::lease`].
+    pub fn release(&mut self, now: Now, id: RuntimeId) {
+        self.change_leases(now, id, -1);
+    }
+
+    fn change_leases(&mut self, now: Now, id: RuntimeId, by: i32) {
+        if let Some(runtime) = self.runtimes.get_mut(&id) {
+            runtime.leases = runtime.leases.saturating_add_signed(by);
+        }
+        self.touch(now, id);
+    }
+
     /// A runtime was used just now.
     pub(super) fn touch(&mut self, now: Now, id: RuntimeId) {
         let Some(runtime) = self.runtimes.get_mut(&id) else {

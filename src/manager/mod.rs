@@ -156,7 +156,7 @@
 //! | `calls`, `tickets`, `questions` | what is asked of servers, and what they ask |
 //! | `connections`, `idle` | which runtime is connected to what, and for how long |
 //! | `showing`, `naming`, [`catalog`], [`filter`], [`lock`] | which tools a runtime is shown, and under which names |
-//! | `wishes` | subscriptions and log levels |
+//! | `wishes`, `output` | subscriptions and log levels; what the owner is told |
 //! | `upstream`, `job`, [`health`] | one connection to one server |
 //! | [`entry`], [`server_config`] and what they name | the record of one server |
 //!
@@ -178,6 +178,7 @@ mod idle;
 mod job;
 pub mod lock;
 pub mod naming;
+mod output;
 pub mod placeholder;
 pub mod proxy;
 mod questions;
@@ -192,27 +193,22 @@ mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use self::catalog::{Catalog, ListWalk, PagedList};
 use self::connections::Slot;
-use self::diagnostic::ServerDiagnostic;
-use self::error::UpstreamError;
 pub use self::job::Options;
-use self::job::{Job, Work};
 use self::lock::LockRule;
+pub use self::output::ManagerOutput;
 use self::questions::Asked;
 pub use self::runtime::Prefix;
-use self::runtime::{Reserved, Runtime, Undecided, UpstreamId};
+use self::runtime::{Reserved, Runtime, UpstreamId};
 use self::server_config::{ServerConfig, ServerKey};
 use self::tickets::Ticket;
 pub use self::upstream::ServerState;
 use self::upstream::{Face, Upstream};
 use crate::clock::{Now, Uptime};
 use crate::entropy::Entropy;
-use crate::gate::GatedCall;
 use crate::ids::{QuestionId, RuntimeId, TicketId, UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::IoRequest;
-use crate::protocol::client::peer::{ListKind, ServerFacts};
 
 /// How a manager presents itself.
 #[derive(Clone, Debug)]
@@ -224,94 +220,6 @@ pub struct Settings {
     pub capabilities: String,
     /// Bounds and waiting times.
     pub limits: Limits,
-}
-
-/// What a manager tells its owner.
-#[derive(Debug)]
-pub enum ManagerOutput {
-    /// The one answer to a ticket: the raw result; for a list, the array of all its entries.
-    Answer {
-        /// Whose.
-        ticket: TicketId,
-        /// What came of it.
-        outcome: Result<Box<str>, Box<UpstreamError>>,
-    },
-    /// Progress of a ticket that asked for it: raw params of the notification, with the caller's token
-    /// where it had given one.
-    Progress {
-        /// Whose.
-        ticket: TicketId,
-        /// Raw params.
-        params: Box<str>,
-    },
-    /// A notification of a server: a log message, an updated resource, or anything we do not know.
-    Notification {
-        /// In which runtime.
-        runtime: RuntimeId,
-        /// Of which server.
-        server: ServerKey,
-        /// Its method.
-        method: Box<str>,
-        /// Its params, raw.
-        params: Option<Box<str>>,
-        /// For which piece of work, when it came on its stream.
-        ticket: Option<TicketId>,
-    },
-    /// A server asks for sampling, elicitation or roots; answer by [`Manager::answer`].
-    Question {
-        /// To answer with.
-        id: QuestionId,
-        /// In which runtime.
-        runtime: RuntimeId,
-        /// Of which server.
-        server: ServerKey,
-        /// `sampling/createMessage`, `elicitation/create`, `roots/list`.
-        method: Box<str>,
-        /// Its params, raw.
-        params: Option<Box<str>>,
-        /// For which piece of work, when that is known.
-        ticket: Option<TicketId>,
-    },
-    /// The server no longer wants to know.
-    QuestionGone(QuestionId),
-    /// The tools of a runtime are others now.
-    CatalogChanged(RuntimeId),
-    /// A resource of [`Manager::set_subscriptions`] is subscribed to, or cannot be: then it is not among them
-    /// any more.
-    Subscribed {
-        /// In which runtime.
-        runtime: RuntimeId,
-        /// Of which server.
-        server: ServerKey,
-        /// Which resource.
-        uri: Box<str>,
-        /// Why not.
-        outcome: Result<(), Box<UpstreamError>>,
-    },
-    /// A list of a server has changed: of resources or prompts, or of tools that are
-    /// [left](Manager::leave_tools).
-    ListChanged {
-        /// In which runtime.
-        runtime: RuntimeId,
-        /// Of which server.
-        server: ServerKey,
-        /// Which list.
-        list: ListKind,
-    },
-    /// A server is in another state now.
-    StateChanged {
-        /// In which runtime.
-        runtime: RuntimeId,
-        /// Which server.
-        server: ServerKey,
-    },
-    /// Something a person should know of.
-    Diagnostic {
-        /// In which runtime.
-        runtime: RuntimeId,
-        /// What.
-        diagnostic: ServerDiagnostic,
-    },
 }
 
 /// See the module page.
@@ -343,6 +251,7 @@ pub struct Manager {
     io: VecDeque<IoRequest>,
 }
 
+/// Servers and sessions: what there is, from the beginning to the end.
 impl Manager {
     /// A manager that knows no server yet. `first_wire` is the first wire it may name: a program whose
     /// machine holds more than a manager keeps the rest for itself.
@@ -420,29 +329,6 @@ impl Manager {
             }
         }
         self.reconsider(now, &runtimes);
-    }
-
-    /// Which tools may be shown, from now on: those that are as they were locked. What is known already is
-    /// looked at again.
-    pub fn set_lock(&mut self, now: Now, lock: Option<LockRule>) {
-        self.lock = lock;
-        self.drift_said.clear();
-        let shown: Vec<(RuntimeId, UpstreamId)> = self
-            .slots
-            .iter()
-            .flat_map(|(id, slot)| slot.owners.iter().map(|owner| (*owner, *id)))
-            .collect();
-        for (owner, upstream) in shown {
-            self.show_again(owner, upstream);
-        }
-        let runtimes: Vec<RuntimeId> = self.runtimes.keys().copied().collect();
-        self.reconsider(now, &runtimes);
-    }
-
-    /// Whether the lock in force is for this server.
-    #[must_use]
-    pub fn is_locked(&self, key: &ServerKey) -> bool {
-        self.lock.as_ref().is_some_and(|lock| lock.is_for(key))
     }
 
     /// The servers there are, in the order of their keys.
@@ -538,302 +424,6 @@ impl Manager {
         for upstream in left {
             self.renew_wishes(now, upstream);
         }
-    }
-
-    /// Keeps a runtime's connections although nothing of it is open, until [`Manager::release`].
-    pub fn lease(&mut self, now: Now, id: RuntimeId) {
-        self.change_leases(now, id, 1);
-    }
-
-    /// Takes back one [`Manager::lease`].
-    pub fn release(&mut self, now: Now, id: RuntimeId) {
-        self.change_leases(now, id, -1);
-    }
-
-    fn change_leases(&mut self, now: Now, id: RuntimeId, by: i32) {
-        if let Some(runtime) = self.runtimes.get_mut(&id) {
-            runtime.leases = runtime.leases.saturating_add_signed(by);
-        }
-        self.touch(now, id);
-    }
-
-    /// Connects a runtime to all servers, side by side, and keeps trying those that fail.
-    pub fn connect(&mut self, now: Now, id: RuntimeId) {
-        if let Some(runtime) = self.runtimes.get_mut(&id) {
-            runtime.wants_all = true;
-        }
-        self.connect_to_all(now, id, true);
-        self.touch(now, id);
-    }
-
-    /// The same, each server once: [`Manager::is_settled`] comes in bounded time, however many of them fail.
-    pub fn try_connect(&mut self, now: Now, id: RuntimeId) {
-        self.connect_to_all(now, id, false);
-        self.touch(now, id);
-    }
-
-    /// Goes on trying to connect to one server of a runtime, at the times that are due.
-    pub fn keep_trying(&mut self, now: Now, id: RuntimeId, key: &ServerKey) {
-        self.connect_to(now, id, key, true);
-    }
-
-    fn connect_to_all(&mut self, now: Now, id: RuntimeId, keep_trying: bool) {
-        let keys: Vec<ServerKey> = self.servers.keys().cloned().collect();
-        for key in keys {
-            self.connect_to(now, id, &key, keep_trying);
-        }
-    }
-
-    fn connect_to(&mut self, now: Now, id: RuntimeId, key: &ServerKey, keep_trying: bool) {
-        let known = self.slot_of(id, key).is_some();
-        if let Some(upstream) = self.upstream_of(id, key) {
-            if !known {
-                self.renew_wishes(now, upstream);
-            }
-            let leave = self.runtimes.get(&id).is_some_and(|of| of.tools_left);
-            self.with(now, upstream, |one, turn| {
-                if !leave {
-                    one.leave_tools(turn, false);
-                }
-                one.connect(turn, keep_trying);
-            });
-        }
-    }
-
-    /// Whether each server of a runtime that was asked to connect has done so and said what tools it has,
-    /// or has failed.
-    #[must_use]
-    pub fn is_settled(&self, id: RuntimeId) -> bool {
-        self.runtimes.get(&id).is_none_or(|runtime| {
-            runtime
-                .upstreams
-                .values()
-                .filter_map(|upstream| self.slots.get(upstream))
-                .all(|slot| !slot.upstream.is_settling())
-        })
-    }
-
-    /// Whether one server of a runtime is still being connected to, or asked for its tools.
-    #[must_use]
-    pub fn is_settling(&self, id: RuntimeId, key: &ServerKey) -> bool {
-        self.slot_of(id, key)
-            .is_some_and(|slot| slot.upstream.is_settling())
-    }
-
-    /// Names of tools that are shown beside those of the servers: none of theirs is shown under one of them,
-    /// in whatever case. A tool that was gets another name; one that was renamed for a name that is free again
-    /// keeps its own.
-    pub fn reserve<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
-        let reserved = naming::reserved_names(names);
-        if reserved == self.reserved.tools {
-            return;
-        }
-        self.reserved.tools = reserved;
-        let runtimes: Vec<RuntimeId> = self.runtimes.keys().copied().collect();
-        for id in runtimes {
-            let Some(runtime) = self.runtimes.get_mut(&id) else {
-                continue;
-            };
-            runtime.names.reserve(self.reserved.tools.clone());
-            let taken: BTreeSet<ServerKey> = runtime
-                .catalog
-                .tools()
-                .filter(|(name, _)| self.reserved.tools.contains(&name.to_ascii_lowercase()))
-                .map(|(_, found)| found.server.clone())
-                .collect();
-            for key in taken {
-                if let Some(upstream) = self.runtimes[&id].upstreams.get(&key).copied() {
-                    self.show_again(id, upstream);
-                }
-            }
-        }
-    }
-
-    /// The same for prompts, which are the owner's to list: they get their names by [`Manager::name_prompts`].
-    pub fn reserve_prompts<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
-        let reserved = naming::reserved_names(names);
-        if reserved == self.reserved.prompts {
-            return;
-        }
-        for runtime in self.runtimes.values_mut() {
-            runtime.prompt_names.reserve(reserved.clone());
-        }
-        self.reserved.prompts = reserved;
-    }
-
-    /// The names under which the prompts that a server lists are shown in a runtime, in their order: by the
-    /// rules of tools.
-    pub fn name_prompts(&mut self, id: RuntimeId, key: &ServerKey, own: &[&str]) -> Vec<String> {
-        let prefixed = self.prefixes(id, key);
-        match self.runtimes.get_mut(&id) {
-            Some(runtime) if prefixed => runtime.prompt_names.name_tools(key, own),
-            Some(runtime) => runtime.prompt_names.name_reserved(key, own),
-            None => own.iter().map(|&name| name.to_owned()).collect(),
-        }
-    }
-
-    /// Whether tools and prompts of a server have its name in front in this runtime. Decided when it is asked
-    /// first, for good.
-    pub fn prefixes(&mut self, id: RuntimeId, key: &ServerKey) -> bool {
-        let one = self.servers.len() == 1;
-        let runtime = self.runtimes.get_mut(&id);
-        runtime.is_some_and(|runtime| runtime.prefixes(key, one))
-    }
-
-    /// Leaves it to the user of a runtime to ask for the tools of its only server, as for anything else: they
-    /// are not fetched when it is connected to; calls want [`Options::unlisted`] then. Where calls need to know
-    /// the tools (arguments in headers) they are fetched all the same. `false`: they are fetched again, those
-    /// that were left now.
-    pub fn leave_tools(&mut self, now: Now, id: RuntimeId, leave: bool) {
-        let Some(runtime) = self.runtimes.get_mut(&id) else {
-            return;
-        };
-        if std::mem::replace(&mut runtime.tools_left, leave) == leave {
-            return;
-        }
-        for upstream in runtime.upstreams.clone().into_values() {
-            self.with(now, upstream, |one, turn| one.leave_tools(turn, leave));
-        }
-    }
-
-    /// Asks a server for its tools again, if it is connected to and is not being asked.
-    pub fn list_tools_again(&mut self, now: Now, id: RuntimeId, key: &ServerKey) {
-        let of = self.runtimes.get(&id);
-        if let Some(upstream) = of.and_then(|of| of.upstreams.get(key).copied()) {
-            self.with(now, upstream, |one, turn| {
-                if !one.is_settling() {
-                    one.list_tools(turn);
-                }
-            });
-        }
-    }
-
-    /// The tools of a runtime, as far as they are known.
-    #[must_use]
-    pub fn catalog(&self, id: RuntimeId) -> Option<&Catalog> {
-        self.runtimes.get(&id).map(|runtime| &runtime.catalog)
-    }
-
-    /// How a server is doing in a runtime, and why it is not better.
-    #[must_use]
-    pub fn state(&self, id: RuntimeId, key: &ServerKey) -> (ServerState, Option<&UpstreamError>) {
-        match self.slot_of(id, key) {
-            Some(slot) => (slot.upstream.state(), slot.upstream.last_error()),
-            None => (ServerState::Idle, None),
-        }
-    }
-
-    /// What a server says of itself in a runtime, once it is ready; `None` while it is being connected to, or
-    /// not asked for.
-    ///
-    /// # Errors
-    /// Why it is not, and how long it is left alone.
-    pub fn met(
-        &self,
-        now: Now,
-        id: RuntimeId,
-        key: &ServerKey,
-    ) -> Result<Option<&ServerFacts>, UpstreamError> {
-        match self.slot_of(id, key) {
-            Some(slot) => slot.upstream.met(now),
-            None => Ok(None),
-        }
-    }
-
-    /// What a server said of itself in a runtime; while it is connected.
-    #[must_use]
-    pub fn facts(&self, id: RuntimeId, key: &ServerKey) -> Option<&ServerFacts> {
-        self.slot_of(id, key).and_then(|slot| slot.upstream.facts())
-    }
-
-    /// Calls a tool by its shown name. Waits, where the name is not known yet, until every server has
-    /// said what it has. Design: every call has passed the gate.
-    pub fn call(&mut self, now: Now, id: RuntimeId, call: GatedCall, options: Options) -> TicketId {
-        let ticket = self.mint_ticket(now, id);
-        if !self.runtimes.contains_key(&id) {
-            self.answer_ticket(ticket, Err(explain::no_runtime()));
-            return ticket;
-        }
-        self.decide(
-            now,
-            id,
-            Undecided {
-                ticket,
-                call,
-                options,
-            },
-        );
-        ticket
-    }
-
-    /// Asks anything of a server but a tool call.
-    pub fn request(
-        &mut self,
-        now: Now,
-        id: RuntimeId,
-        key: &ServerKey,
-        (method, params): (&str, Option<&str>),
-        options: Options,
-    ) -> TicketId {
-        let ticket = self.mint_ticket(now, id);
-        if method == "tools/call" {
-            let error = explain::not_gated(key);
-            self.answer_ticket(ticket, Err(error));
-            return ticket;
-        }
-        let work = Work::Request {
-            method: method.into(),
-            params: params.map(Into::into),
-        };
-        self.submit(now, id, key, Job::new(Some(ticket), work, options));
-        ticket
-    }
-
-    /// Fetches all pages of a list of a server; the answer is the array of its entries as they came.
-    pub fn list(&mut self, now: Now, id: RuntimeId, key: &ServerKey, list: PagedList) -> TicketId {
-        let ticket = self.mint_ticket(now, id);
-        let walk = ListWalk::new(key, list, &self.limits);
-        let work = Work::List { walk, page: None };
-        self.submit(
-            now,
-            id,
-            key,
-            Job::new(Some(ticket), work, Options::default()),
-        );
-        ticket
-    }
-
-    /// Sends a notification to a server that is connected.
-    pub fn notify(
-        &mut self,
-        now: Now,
-        id: RuntimeId,
-        key: &ServerKey,
-        method: &str,
-        params: Option<&str>,
-    ) {
-        if let Some(upstream) = self
-            .runtimes
-            .get(&id)
-            .and_then(|r| r.upstreams.get(key).copied())
-        {
-            self.with(now, upstream, |one, turn| one.notify(turn, method, params));
-        }
-    }
-
-    /// Nobody waits for this ticket any more: the server is told, and there is no answer.
-    pub fn cancel(&mut self, now: Now, ticket: TicketId, reason: &str) {
-        let Some(known) = self.tickets.remove(&ticket) else {
-            return;
-        };
-        if let Some(runtime) = self.runtimes.get_mut(&known.runtime) {
-            runtime.open.remove(&ticket);
-            runtime.undecided.retain(|call| call.ticket != ticket);
-        }
-        if let Some(upstream) = known.upstream {
-            self.with(now, upstream, |one, turn| one.cancel(turn, ticket, reason));
-        }
-        self.touch(now, known.runtime);
     }
 
     /// Ends everything: every ticket is answered, every process ends, in bounded time. The loop is turned

@@ -34,6 +34,7 @@ pub(super) struct Asking {
     pub(super) ticket: Option<TicketId>,
 }
 
+/// Questions of servers.
 impl Manager {
     /// A server asks something: it is put to the runtime whose call it belongs to, or to the only one there is.
     pub(super) fn ask(

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::catalog::Tool;
+use super::catalog::{ListWalk, PagedList, Tool};
 use super::error::UpstreamError;
-use super::job::Job;
+use super::job::{Job, Options, Work};
 use super::runtime::UpstreamId;
 use super::server_config::ServerKey;
 use super::{Manager, ManagerOutput, explain};
@@ -21,7 +21,78 @@ pub(super) struct Ticket {
     pub(super) checked: Option<(ServerKey, Arc<Tool>)>,
 }
 
+/// Everything that is asked of a server but tool calls.
 impl Manager {
+    /// Asks anything of a server but a tool call.
+    pub fn request(
+        &mut self,
+        now: Now,
+        id: RuntimeId,
+        key: &ServerKey,
+        (method, params): (&str, Option<&str>),
+        options: Options,
+    ) -> TicketId {
+        let ticket = self.mint_ticket(now, id);
+        if method == "tools/call" {
+            let error = explain::not_gated(key);
+            self.answer_ticket(ticket, Err(error));
+            return ticket;
+        }
+        let work = Work::Request {
+            method: method.into(),
+            params: params.map(Into::into),
+        };
+        self.submit(now, id, key, Job::new(Some(ticket), work, options));
+        ticket
+    }
+
+    /// Fetches all pages of a list of a server; the answer is the array of its entries as they came.
+    pub fn list(&mut self, now: Now, id: RuntimeId, key: &ServerKey, list: PagedList) -> TicketId {
+        let ticket = self.mint_ticket(now, id);
+        let walk = ListWalk::new(key, list, &self.limits);
+        let work = Work::List { walk, page: None };
+        self.submit(
+            now,
+            id,
+            key,
+            Job::new(Some(ticket), work, Options::default()),
+        );
+        ticket
+    }
+
+    /// Sends a notification to a server that is connected.
+    pub fn notify(
+        &mut self,
+        now: Now,
+        id: RuntimeId,
+        key: &ServerKey,
+        method: &str,
+        params: Option<&str>,
+    ) {
+        if let Some(upstream) = self
+            .runtimes
+            .get(&id)
+            .and_then(|r| r.upstreams.get(key).copied())
+        {
+            self.with(now, upstream, |one, turn| one.notify(turn, method, params));
+        }
+    }
+
+    /// Nobody waits for this ticket any more: the server is told, and there is no answer.
+    pub fn cancel(&mut self, now: Now, ticket: TicketId, reason: &str) {
+        let Some(known) = self.tickets.remove(&ticket) else {
+            return;
+        };
+        if let Some(runtime) = self.runtimes.get_mut(&known.runtime) {
+            runtime.open.remove(&ticket);
+            runtime.undecided.retain(|call| call.ticket != ticket);
+        }
+        if let Some(upstream) = known.upstream {
+            self.with(now, upstream, |one, turn| one.cancel(turn, ticket, reason));
+        }
+        self.touch(now, known.runtime);
+    }
+
     pub(super) fn mint_ticket(&mut self, now: Now, id: RuntimeId) -> TicketId {
         let ticket = self.next_ticket;
         self.next_ticket = ticket.next();

@@ -26,6 +26,7 @@ impl Wishes {
     }
 }
 
+/// What a session wants for as long as it lives.
 impl Manager {
     /// Which resources of a server a runtime is subscribed to from now on: all of them. Each new one is told of
     /// once, by [`ManagerOutput::Subscribed`]. While there are some, the server is connected to, and again when

@@ -17,12 +17,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::catalog::PagedList;
+use super::diagnostic::ServerDiagnostic;
 use super::entry::read_servers;
+use super::error::UpstreamError;
 use super::*;
 use crate::entropy::Seeded;
 use crate::gate::{Gate, Passage, Policy, ToolCall};
 use crate::ids::CallId;
 use crate::link::{Driven, ExitReport, FaultKind, IoEvent, IoFault, OpenSpec, Signal};
+use crate::protocol::client::peer::ListKind;
 
 /// What a server got.
 #[derive(Clone, Debug)]
