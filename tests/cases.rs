@@ -11,6 +11,8 @@
     reason = "a test that cannot go on fails with the line that could not"
 )]
 
+mod common;
+
 #[path = "../examples/scripted_server/http.rs"]
 mod http;
 #[allow(

@@ -10,6 +10,8 @@
     reason = "a test that cannot go on fails with the line that could not"
 )]
 
+mod common;
+
 #[path = "cli/approvals.rs"]
 mod approvals;
 #[path = "cli/audit.rs"]
@@ -36,8 +38,6 @@ mod http;
 mod lock;
 #[path = "cli/plugins.rs"]
 mod plugins;
-#[path = "cli/process.rs"]
-mod process;
 #[path = "cli/span.rs"]
 mod span;
 #[path = "cli/span_lists.rs"]

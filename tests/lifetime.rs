@@ -11,7 +11,9 @@
 )]
 
 /// What the tests of children have for a guardian here.
-const GUARDIAN: Option<&str> = Some(world::DRAWSPAN);
+const GUARDIAN: Option<&str> = Some(common::DRAWSPAN);
+
+mod common;
 
 #[path = "lifetime/bridge.rs"]
 mod bridge;
@@ -26,17 +28,7 @@ mod host;
 #[path = "os/probe.rs"]
 #[allow(dead_code, reason = "written for all tests of the loop")]
 mod probe;
-#[path = "cli/process.rs"]
-#[allow(dead_code, reason = "written for the tests of the command line")]
-mod process;
 #[path = "lifetime/programs.rs"]
 mod programs;
 #[path = "lifetime/servers.rs"]
 mod servers;
-#[path = "cli/world.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "written for the tests of the command line"
-)]
-mod world;

@@ -11,6 +11,8 @@
     reason = "a test that cannot go on fails with the line that could not"
 )]
 
+mod common;
+
 #[path = "matrix/client.rs"]
 mod client;
 #[path = "matrix/exact.rs"]
@@ -19,20 +21,10 @@ mod exact;
 mod operations;
 #[path = "matrix/places.rs"]
 mod places;
-#[path = "cli/process.rs"]
-#[allow(dead_code, reason = "written for the tests of the command line")]
-mod process;
 #[path = "matrix/refusals.rs"]
 mod refusals;
 #[path = "matrix/table.rs"]
 mod table;
-#[path = "cli/world.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "written for the tests of the command line"
-)]
-mod world;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

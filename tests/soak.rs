@@ -9,22 +9,14 @@
     reason = "a test that cannot go on fails with the line that could not"
 )]
 
+mod common;
+
 #[path = "matrix/client.rs"]
 #[allow(dead_code, reason = "written for the table of the span")]
 mod client;
 #[path = "matrix/places.rs"]
 #[allow(dead_code, reason = "written for the table of the span")]
 mod places;
-#[path = "cli/process.rs"]
-#[allow(dead_code, reason = "written for the tests of the command line")]
-mod process;
-#[path = "cli/world.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "written for the tests of the command line"
-)]
-mod world;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Sender, channel};
@@ -36,8 +28,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::client::{Address, Client};
+use crate::common::{Home, Process, until};
 use crate::places::everything_server;
-use crate::world::{Home, Process, until};
 
 const SESSIONS: usize = 50;
 
@@ -63,7 +55,7 @@ fn every_call_has_one_answer_whoever_dies() {
     let calls = usize::try_from(number("DRAWSPAN_SOAK_CALLS", 5_000)).unwrap();
     let seed = number("DRAWSPAN_SEED", 1);
     let home = Home::new("soak");
-    let program = everything_server().to_str().unwrap();
+    let program = everything_server();
     let config = json!({
         "mcpServers": { "greeter": { "command": program } },
         // Victims come back soon, however often they die.
@@ -73,9 +65,7 @@ fn every_call_has_one_answer_whoever_dies() {
     let socket = home.path("door.sock");
     let door = format!("unix:{}", socket.display());
     let args = ["serve", "--listen", "http://127.0.0.1:0", "--listen", &door];
-    let mut serve = Process::start(&mut home.drawspan(&args));
-    let line = serve.stderr.expect("where it listens");
-    let url = line.strip_prefix("listening on ").unwrap().to_owned();
+    let (serve, url) = Process::listening(&mut home.drawspan(&args));
     let unix = || Address::Unix(socket.clone());
     let pair = Address::Sse(format!("{}/sse", url.strip_suffix("/mcp").unwrap()));
     let kinds = [

@@ -2,25 +2,21 @@
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::common::{DRAWSPAN, Home, example};
+pub(crate) use crate::common::{PATIENCE, expect_words, until};
 use crate::http::{Got, Peer};
 use crate::log::Log;
 
-/// How long a test waits for anything before it fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Less than the time limits that a case must not run into, much more than anything else takes.
 pub(crate) const PROMPT: Duration = Duration::from_secs(8);
-
-pub(crate) const DRAWSPAN: &str = env!("CARGO_BIN_EXE_drawspan");
 
 /// Both eras, by what `--protocol` and the configuration call them.
 pub(crate) const ERAS: [&str; 2] = ["legacy", "modern"];
@@ -34,63 +30,26 @@ pub(crate) fn case(id: &str) -> Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// The program that plays stdio servers. `cargo test` builds it; where only one test file is built,
-/// this does.
-pub(crate) fn scripted_server() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let here = std::env::current_exe().unwrap();
-        let profile = here.parent().unwrap().parent().unwrap();
-        let program = profile.join("examples/scripted_server");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-        let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
-        let sources = ["", "/http", "/log", "/steps"].map(|name| {
-            let path = root.join(format!("scripted_server{name}.rs"));
-            modified(&path).expect("a source")
-        });
-        let fresh = |built: SystemTime| sources.iter().all(|&source| source < built);
-        if !modified(&program).is_some_and(fresh) {
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-            cargo.args([
-                "build",
-                "--quiet",
-                "--offline",
-                "--example",
-                "scripted_server",
-            ]);
-            if profile.ends_with("release") {
-                cargo.arg("--release");
-            }
-            cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-            assert!(cargo.status().unwrap().success(), "{cargo:?}");
-        }
-        program
-    })
-}
-
-/// An empty directory that is `HOME` of everything started in it: whatever has that `HOME` is ours.
+/// A home, and what is served in it.
 pub(crate) struct World {
-    dir: PathBuf,
+    home: Home,
     /// More environment for the program under test.
     pub(crate) env: Vec<(OsString, OsString)>,
 }
 
 impl World {
     pub(crate) fn new(test: &str) -> Self {
-        let name = format!("drawspan-cases-{}-{test}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir(&dir).unwrap();
         let env = Vec::new();
-        Self { dir, env }
+        let home = Home::new(test);
+        Self { home, env }
     }
 
     pub(crate) fn home(&self) -> &Path {
-        &self.dir
+        self.home.dir()
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
-        self.dir.join(name).to_str().unwrap().to_owned()
+        self.home.path(name).to_str().unwrap().to_owned()
     }
 
     /// The command of a stdio server that runs these steps, and notes what it hears.
@@ -98,8 +57,12 @@ impl World {
         let script = json!({"input": {"kind": "stdio-server", "steps": steps}});
         let file = self.path(&format!("{server}.case.json"));
         std::fs::write(&file, script.to_string()).unwrap();
-        let program = scripted_server().to_str().unwrap().to_owned();
-        vec![program, file, "--log".to_owned(), self.log(server)]
+        vec![
+            example("scripted_server"),
+            file,
+            "--log".to_owned(),
+            self.log(server),
+        ]
     }
 
     /// The same as an entry of a configuration, with more keys.
@@ -143,19 +106,12 @@ impl World {
         self.program(DRAWSPAN, args)
     }
 
+    /// A program in the home, with more environment and with nothing on stdin.
     pub(crate) fn program(&self, program: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(program);
-        command
-            .args(args)
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap())
-            .envs(self.env.iter().cloned())
-            .env("HOME", &self.dir)
-            .env("TMPDIR", &self.dir)
-            .current_dir(&self.dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = self.home.program(program, args);
+        let env = self.env.iter().cloned();
+        command.envs(env).env("HOME", self.home());
+        command.stdin(Stdio::null());
         command
     }
 
@@ -168,49 +124,17 @@ impl World {
     /// Nothing that was started here runs any more, or it ends now.
     #[track_caller]
     pub(crate) fn expect_nobody(&self) {
-        until("processes to end", || self.nobody());
+        self.home.expect_processes(0);
     }
 
     /// Nothing that was started here runs any more.
     pub(crate) fn nobody(&self) -> Result<(), String> {
-        let found = self.processes();
+        let found = self.home.processes();
         if found.is_empty() {
             Ok(())
         } else {
             Err(format!("{found:?}"))
         }
-    }
-
-    fn processes(&self) -> Vec<(Pid, String)> {
-        let home = format!("HOME={}", self.dir.display());
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let pid = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
-            let Some(pid) = pid.and_then(Pid::from_raw) else {
-                continue;
-            };
-            // Gone meanwhile, or somebody else's: not ours.
-            let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            if environ.split(|&b| b == 0).any(|var| var == home.as_bytes()) {
-                let cmdline = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-                let cmdline = String::from_utf8_lossy(&cmdline).replace('\0', " ");
-                found.push((pid, cmdline));
-            }
-        }
-        found
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        // A test that failed may have left some.
-        for (pid, _) in self.processes() {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -401,13 +325,6 @@ pub(crate) fn text_of(value: &Value) -> String {
         .to_owned()
 }
 
-#[track_caller]
-pub(crate) fn expect_words(text: &str, words: &[&str]) {
-    for word in words {
-        assert!(text.contains(word), "no {word:?} in {text:?}");
-    }
-}
-
 /// Reads to the end; the text, and when its last byte came.
 fn read(mut from: impl Read + Send + 'static, started: Instant) -> Receiver<(String, Duration)> {
     let (sender, receiver) = channel();
@@ -425,19 +342,6 @@ fn read(mut from: impl Read + Send + 'static, started: Instant) -> Receiver<(Str
         let _ = sender.send((text, last));
     });
     receiver
-}
-
-/// Waits until `done` is, and fails with what it says instead.
-#[track_caller]
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> Result<(), String>) {
-    let since = Instant::now();
-    while let Err(why) = done() {
-        assert!(
-            since.elapsed() < PATIENCE,
-            "waited in vain for {what}: {why}"
-        );
-        std::thread::yield_now();
-    }
 }
 
 /// Adds the members of `more`.

@@ -45,10 +45,8 @@ impl World {
         shop.home.write("drawspan.json", &config.to_string());
         let args = ["serve", "--listen", "http://127.0.0.1:0"];
         let mut serve = Process::start(&mut shop.home.drawspan(&args));
-        let line = serve.stderr.expect("the address");
-        let address = line.strip_prefix("listening on http://").unwrap();
         Self {
-            address: address.strip_suffix("/mcp").unwrap().to_owned(),
+            address: serve.address(),
             serve,
             shop,
         }

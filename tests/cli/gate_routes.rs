@@ -189,8 +189,7 @@ impl World {
 #[test]
 fn every_way_in_and_every_way_out_passes_the_gate() {
     let mut world = World::new();
-    let line = world.far.stderr.expect("the address");
-    world.far_url = line.strip_prefix("listening on ").unwrap().to_owned();
+    world.far_url = world.far.listens();
     the_program(&world);
     an_embedding_program(&world);
 }
@@ -216,8 +215,7 @@ fn the_program(world: &World) {
     ];
     let args = [&["serve", "--config", "all.json"][..], &gateway, &doors].concat();
     let mut serve = Process::start(&mut home.drawspan(&args));
-    let line = serve.stderr.expect("the address");
-    let address = address_of(&line);
+    let address = serve.address();
     serve.meet();
     let outs = [CHANNEL, COMMAND, STDIO, HTTP];
     let socket = home.path("all.sock");
@@ -232,14 +230,6 @@ fn the_program(world: &World) {
     );
     serve.signal(Signal::TERM);
     serve.finish().expect_code(0);
-}
-
-fn address_of(line: &str) -> String {
-    let url = line.strip_prefix("listening on http://");
-    let address = url.and_then(|url| url.strip_suffix("/mcp"));
-    address
-        .unwrap_or_else(|| panic!("no address: {line}"))
-        .to_owned()
 }
 
 /// A client on a line wire.

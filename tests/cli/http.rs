@@ -11,19 +11,13 @@ pub(crate) fn serve(home: &Home, host: &str, more: &[&str]) -> (Process, String)
     let listen = format!("http://{host}:0");
     let args = [&EMBEDDED[..], &["--listen", &listen], more].concat();
     let mut serve = Process::start(&mut home.drawspan(&args));
-    let line = serve.stderr.expect("the address");
-    let url = line.strip_prefix("listening on ");
-    let url = url.unwrap_or_else(|| panic!("no address: {line}"));
-    let address = url
-        .strip_prefix("http://")
-        .and_then(|url| url.strip_suffix("/mcp"));
-    let address = address.unwrap_or_else(|| panic!("not the URL of the endpoint: {url}"));
+    let address = serve.address();
     let start = format!("{host}:");
     assert!(
         address.starts_with(&start) && !address.ends_with(":0"),
         "{address}"
     );
-    (serve, address.to_owned())
+    (serve, address)
 }
 
 /// One connection to the program.

@@ -116,19 +116,9 @@ impl Den {
     fn serve_http(&self) -> (Process, String) {
         let args = ["serve", "--listen", "http://127.0.0.1:0"];
         let mut serve = Process::start(&mut self.home.drawspan(&args));
-        let address = address_of(&mut serve);
+        let address = serve.address();
         (serve, address)
     }
-}
-
-#[track_caller]
-fn address_of(serve: &mut Process) -> String {
-    let line = serve.stderr.expect("the address");
-    let url = line.strip_prefix("listening on http://");
-    let address = url.and_then(|url| url.strip_suffix("/mcp"));
-    address
-        .unwrap_or_else(|| panic!("no address: {line}"))
-        .to_owned()
 }
 
 const CAPABILITIES: &str = r#"{ "tools":{"listChanged":true}, "vendor":{"n":1e0}, "tasks":{} }"#;
@@ -325,7 +315,7 @@ fn a_socket_and_the_older_pair_wait_as_well() {
         "http://127.0.0.1:0",
     ];
     let mut serve = Process::start(&mut den.home.drawspan(&args));
-    let address = address_of(&mut serve);
+    let address = serve.address();
     let connect = || UnixStream::connect(den.home.path("mcp.sock"));
     until("the socket", || {
         connect().map(drop).map_err(|error| error.to_string())

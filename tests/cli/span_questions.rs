@@ -131,14 +131,6 @@ fn call_stateless(
     unreachable!("it asks for ever")
 }
 
-fn address_of(serve: &mut Process) -> String {
-    let line = serve.stderr.expect("the address");
-    let url = line
-        .strip_prefix("listening on http://")
-        .expect("an address");
-    url.strip_suffix("/mcp").unwrap().to_owned()
-}
-
 #[test]
 fn every_client_is_asked_by_every_server() {
     let home = Home::new("span-questions");
@@ -154,7 +146,7 @@ fn every_client_is_asked_by_every_server() {
             let mut old = serve(&home, era, target, &[]);
             shake_hands(&mut old, "2025-11-25", &capabilities());
             let mut door = serve(&home, era, target, &["--listen", "http://127.0.0.1:0"]);
-            let address = address_of(&mut door);
+            let address = door.address();
             for (tool, all) in TOOLS.iter().zip(&mut results) {
                 let (result, asked) = call_old(&mut old, tool);
                 assert!(asked > 0, "{label} {tool}: {result}");

@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
-use crate::census::{GONE, PATIENCE, children, until};
+use crate::census::{GONE, children};
+use crate::common::{Home, Process, running, until, until_gone};
 use crate::servers::DAEMON;
-use crate::world::{Home, Process};
 
 /// Starts it and one call; returns when hook and daemon run.
-fn serve(home: &Home) -> (Process, Vec<u32>) {
+fn serve(home: &Home) -> (Process, Vec<Pid>) {
     home.write(
         "drawspan.json",
         r#"{"limits":{"shutdown_timeout_ms":200},
@@ -20,15 +20,15 @@ fn serve(home: &Home) -> (Process, Vec<u32>) {
     let mut serve = home.serve_embedded();
     serve.hello();
     serve.begin("conversations_list", "{}");
-    until(PATIENCE, "hook and daemon", || {
+    until("hook and daemon", || {
         let found = home.processes();
         // drawspan, the hook, and at least the two that have left it
         let named = |word: &str| found.iter().any(|line| line.starts_with(word));
         (named("sleep 2000") && named("sleep 1000") && found.len() >= 4)
             .then_some(())
-            .ok_or(found)
+            .ok_or_else(|| format!("{found:?}"))
     });
-    let guardians: Vec<u32> = children(serve.id())
+    let guardians: Vec<Pid> = children(serve.pid())
         .into_iter()
         .map(|(pid, _)| pid)
         .collect();
@@ -37,21 +37,14 @@ fn serve(home: &Home) -> (Process, Vec<u32>) {
 }
 
 #[track_caller]
-fn expect_nothing(home: &Home, guardians: &[u32], since: Instant) {
-    until(
-        GONE.saturating_sub(since.elapsed()),
-        "the end of all",
-        || {
-            let found = home.processes();
-            let runs = |pid: &u32| {
-                let cmdline = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                !cmdline.is_empty()
-            };
-            (found.is_empty() && !guardians.iter().any(runs))
-                .then_some(())
-                .ok_or(found)
-        },
-    );
+fn expect_nothing(home: &Home, guardians: &[Pid], since: Instant) {
+    until_gone(GONE.saturating_sub(since.elapsed()), || {
+        // A guardian has nothing of our environment.
+        let mut left = running(|_, arguments| arguments.len() > 1);
+        left.retain(|(pid, _)| guardians.contains(pid));
+        left.extend(home.running());
+        left
+    });
 }
 
 #[test]

@@ -9,9 +9,9 @@ use drawspan::link::ChildSpec;
 use drawspan::link::upstream::UpstreamClosed;
 
 use crate::census::{Census, children};
+use crate::common::Home;
 use crate::host::Host;
 use crate::servers::{IGNORES_TERM, OBEDIENT};
-use crate::world::Home;
 
 /// c02
 #[test]

@@ -13,8 +13,8 @@ use drawspan::link::upstream::{UpstreamClosed, UpstreamEvent};
 use drawspan::link::{ChildSpec, Driven, IoEvent, IoRequest};
 use drawspan::protocol::client::{Dialect, Outgoing, OutgoingKind};
 
-use crate::census::{Census, PATIENCE};
-use crate::world::DRAWSPAN;
+use crate::census::Census;
+use crate::common::{DRAWSPAN, PATIENCE};
 
 /// What a link told, and when.
 #[derive(Debug, Default)]

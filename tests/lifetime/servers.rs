@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use drawspan::limits::Limits;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
-use crate::census::{Census, PATIENCE, children, until};
+use crate::census::{Census, children};
+use crate::common::until;
 use crate::host::Host;
 
 /// Ends with its input.
@@ -34,7 +35,7 @@ fn one_that_obeys_the_end_of_its_input() {
     host.start(OBEDIENT);
     host.until_ready();
     // The shell, cat and the guardian.
-    host.census.expect(3);
+    host.until("the three", |host| host.census.count().len() == 3);
     let since = host.close();
     host.until_closed();
     assert!(since.elapsed() < Duration::from_millis(900));
@@ -118,7 +119,7 @@ fn one_that_kills_itself() {
 
 #[test]
 fn one_that_never_stays_where_it_is() {
-    let home = crate::world::Home::new("moving");
+    let home = crate::common::Home::new("moving");
     // Each starts the next one in a session of its own and is gone.
     home.write("moving.sh", "trap '' TERM; setsid sh moving.sh & exit 0");
     let mut host = Host::new();
@@ -177,7 +178,7 @@ fn a_guardian_is_killed() {
     let guardians = host.census.guardians();
     assert_eq!(guardians.len(), 1);
     let since = Instant::now();
-    let guardian = Pid::from_raw(guardians[0].try_into().unwrap()).unwrap();
+    let guardian = guardians[0];
     kill_process(guardian, Signal::KILL).unwrap();
     host.until_closed();
     assert_eq!(host.told(0).why(), "sh: its guardian is gone");
@@ -192,7 +193,6 @@ fn a_guardian_is_asked_to_end() {
         host.until_ready();
         let since = Instant::now();
         let guardian = host.census.guardians()[0];
-        let guardian = Pid::from_raw(guardian.try_into().unwrap()).unwrap();
         kill_process(guardian, signal).unwrap();
         host.until_closed();
         assert_eq!(host.told(0).why(), "killed by SIGKILL");
@@ -210,9 +210,11 @@ fn orphans_are_reaped_while_their_server_runs() {
     );
     host.until_ready();
     let guardian = host.census.guardians()[0];
-    until(PATIENCE, "the orphans to be reaped", || {
+    until("the orphans to be reaped", || {
         let found = children(guardian);
-        (found.len() == 1).then_some(()).ok_or(found)
+        (found.len() == 1)
+            .then_some(())
+            .ok_or_else(|| format!("{found:?}"))
     });
 }
 

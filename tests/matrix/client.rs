@@ -24,7 +24,7 @@ use drawspan::protocol::message::LogLevel;
 use drawspan::protocol::revision::Revision;
 use serde_json::Value;
 
-use crate::world::PATIENCE;
+use crate::common::PATIENCE;
 
 /// Where a server is, and by which transport.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use drawspan::protocol::revision::Revision;
 use rustix::process::Signal;
 
 use crate::client::{Address, Client};
-use crate::places::{Transport, listening, older};
-use crate::world::{Home, until};
+use crate::common::{Home, Process};
+use crate::places::{Transport, older};
 
 /// Members that a program which reads and writes JSON again would change.
 const ODD: &str = concat!(
@@ -217,7 +217,8 @@ fn nothing_is_changed_that_need_not_be() {
         let unix = format!("unix:{}", door.display());
         let args = ["--listen", "http://127.0.0.1:0", "--listen", &unix];
         let rest = ["--protocol", revision.as_str(), &target];
-        let (drawspan, url) = listening(home.drawspan(&[&["serve"][..], &args, &rest].concat()));
+        let args = [&["serve"][..], &args, &rest].concat();
+        let (drawspan, url) = Process::listening(&mut home.drawspan(&args));
         for client in Revision::NEWEST_FIRST {
             let addresses = [
                 (Transport::Unix, Address::Unix(door.clone())),
@@ -243,10 +244,7 @@ fn nothing_is_changed_that_need_not_be() {
         }
         drawspan.signal(Signal::TERM);
         drawspan.end().expect_code(0);
-        until("the end of all", || {
-            let left = home.processes();
-            left.is_empty().then_some(()).ok_or(format!("{left:?}"))
-        });
+        home.expect_processes(0);
     }
     let mut lines: Vec<String> = Vec::new();
     for (what, cells) in &report {

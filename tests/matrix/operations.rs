@@ -7,7 +7,7 @@ use drawspan::protocol::message::LogLevel;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::world::PATIENCE;
+use crate::common::PATIENCE;
 
 /// What went wrong.
 pub(crate) type Outcome = Result<(), String>;

@@ -1,18 +1,17 @@
 //! One upstream hop: a server with one of everything, and a real `drawspan serve` in front of it with all its
 //! doors open.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::SystemTime;
 
 use drawspan::link::ChildSpec;
 use drawspan::protocol::revision::Revision;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use crate::client::Address;
-use crate::world::{DRAWSPAN, Home, Process, until};
+use crate::common::{
+    DRAWSPAN, Home, LISTENING, PATIENCE, Process, example, running, until, until_gone,
+};
 
 /// How messages travel on one hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +62,8 @@ impl Place {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("matrix-{number}-{revision}-{}", transport.name());
         let home = Home::new(&name);
-        let program = everything_server().to_str().unwrap().to_owned();
+        let program = everything_server();
+        let listen = ["--listen", "http://127.0.0.1:0/mcp"];
         let (server, target) = match transport {
             Transport::Stdio => {
                 // Under a name of its own, which its guardian has among its arguments.
@@ -75,14 +75,12 @@ impl Place {
                 )
             }
             Transport::Http => {
-                let (server, url) =
-                    listening(home.program(&program, &["--listen", "http://127.0.0.1:0/mcp"]));
+                let (server, url) = Process::listening(&mut home.program(&program, &listen));
                 let transport = ["--transport", "http"].map(str::to_owned);
                 (Some(server), [&transport[..], &[url]].concat())
             }
             Transport::Sse => {
-                let (server, url) =
-                    listening(home.program(&program, &["--listen", "http://127.0.0.1:0/mcp"]));
+                let (server, url) = Process::listening(&mut home.program(&program, &listen));
                 let transport = ["--transport", "sse"].map(str::to_owned);
                 (Some(server), [&transport[..], &[older(&url)]].concat())
             }
@@ -105,7 +103,7 @@ impl Place {
         let door = format!("unix:{}", socket.display());
         let mut args = vec!["serve", "--listen", "http://127.0.0.1:0", "--listen", &door];
         args.extend(target[1..].iter().map(String::as_str));
-        let (serve, url) = listening(home.drawspan(&args));
+        let (serve, url) = Process::listening(&mut home.drawspan(&args));
         Self {
             home,
             server,
@@ -128,13 +126,7 @@ impl Place {
 
     /// A `drawspan serve` of the client's own, on stdin and stdout.
     fn own(&self) -> ChildSpec {
-        let home = self
-            .home
-            .path("")
-            .to_str()
-            .unwrap()
-            .trim_end_matches('/')
-            .to_owned();
+        let home = self.home.dir().to_str().unwrap().to_owned();
         let path = std::env::var("PATH").unwrap();
         let env = [
             ("HOME", home.clone()),
@@ -159,10 +151,7 @@ impl Place {
         }
         self.home.expect_processes(0);
         let home = self.home.path("").to_str().unwrap().to_owned();
-        until("the guardians to end", || match mentioning(&home) {
-            found if found.is_empty() => Ok(()),
-            found => Err(format!("{found:?}")),
-        });
+        until_gone(PATIENCE, || mentioning(&home));
         let mut left = self.home.listing();
         left.retain(|name| name != "server");
         assert_eq!(left, Vec::<String>::new(), "files were left");
@@ -172,29 +161,12 @@ impl Place {
     }
 }
 
-/// Command lines that hold this. Linux: proc(5).
-fn mentioning(word: &str) -> Vec<String> {
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let lines = entries.map(|entry| {
-        // Gone meanwhile: not there.
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).replace('\0', " ")
-    });
-    lines.filter(|line| line.contains(word)).collect()
-}
-
-/// How that begins which says where a program listens.
-const LISTENING: &str = "listening on ";
-
-/// Starts a program that says where it listens; gives the URL.
-pub(crate) fn listening(mut command: Command) -> (Process, String) {
-    let mut process = Process::start(&mut command);
-    let line = process.stderr.expect("where it listens");
-    let url = line
-        .strip_prefix(LISTENING)
-        .unwrap_or_else(|| panic!("{line}"));
-    let url = url.to_owned();
-    (process, url)
+/// Processes whose arguments hold this.
+fn mentioning(word: &str) -> Vec<(Pid, String)> {
+    running(|_, arguments| {
+        let mut arguments = arguments.iter();
+        arguments.any(|argument| String::from_utf8_lossy(argument).contains(word))
+    })
 }
 
 /// The older pair of the same listener.
@@ -202,35 +174,7 @@ pub(crate) fn older(url: &str) -> String {
     format!("{}/sse", url.strip_suffix("/mcp").unwrap())
 }
 
-/// The program. `cargo test` builds it; where only one test file is built, this does.
-pub(crate) fn everything_server() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let here = std::env::current_exe().unwrap();
-        let profile = here.parent().unwrap().parent().unwrap();
-        let program = profile.join("examples/everything_server");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-        let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
-        let sources = ["", "/offers", "/questions", "/samples", "/work"].map(|name| {
-            let path = root.join(format!("everything_server{name}.rs"));
-            modified(&path).expect("a source")
-        });
-        let fresh = |built: SystemTime| sources.iter().all(|&source| source < built);
-        if !modified(&program).is_some_and(fresh) {
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-            cargo.args([
-                "build",
-                "--quiet",
-                "--offline",
-                "--example",
-                "everything_server",
-            ]);
-            if profile.ends_with("release") {
-                cargo.arg("--release");
-            }
-            cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-            assert!(cargo.status().unwrap().success(), "{cargo:?}");
-        }
-        program
-    })
+/// The server of all places.
+pub(crate) fn everything_server() -> String {
+    example("everything_server")
 }

@@ -9,8 +9,8 @@ use drawspan::protocol::revision::Revision;
 use rustix::process::Signal;
 
 use crate::client::{Address, Client};
-use crate::places::{Place, Transport, everything_server, listening, older};
-use crate::world::Home;
+use crate::common::{Home, Process};
+use crate::places::{Place, Transport, everything_server, older};
 
 /// What a client hears of a server that cannot be spoken to: when it connects, or else when it asks.
 fn complaint(address: &Address, client: Revision) -> String {
@@ -44,7 +44,7 @@ fn expect_told(home: &Home, target: &[&str], words: &[&str]) {
     let door = home.path("door.sock");
     let unix = format!("unix:{}", door.display());
     let args = ["serve", "--listen", "http://127.0.0.1:0", "--listen", &unix];
-    let (drawspan, url) = listening(home.drawspan(&[&args, target].concat()));
+    let (drawspan, url) = Process::listening(&mut home.drawspan(&[&args, target].concat()));
     let mut missing = Vec::new();
     for client in Revision::NEWEST_FIRST {
         let pair = Address::Sse(older(&url));
@@ -70,8 +70,9 @@ fn expect_told(home: &Home, target: &[&str], words: &[&str]) {
 #[test]
 fn an_upstream_of_2026_07_28_is_not_reached_by_the_older_pair() {
     let home = Home::new("refusal-pair");
-    let server = everything_server().to_str().unwrap();
-    let (server, url) = listening(home.program(server, &["--listen", "http://127.0.0.1:0/mcp"]));
+    let server = everything_server();
+    let listen = ["--listen", "http://127.0.0.1:0/mcp"];
+    let (server, url) = Process::listening(&mut home.program(&server, &listen));
     let url = older(&url);
     let target = ["--transport", "sse", "--protocol", "2026-07-28", &url];
     expect_told(

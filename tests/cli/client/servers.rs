@@ -1,12 +1,11 @@
 //! The servers behind the commands: one with everything, and a small script that says what a test wants.
 
 use std::path::Path;
-use std::process::Command;
-use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::world::{DRAWSPAN, Finished, Home, Process};
+use crate::common::example;
+use crate::world::{Finished, Home, Process};
 
 /// A stdio server of the older era in plain shell. `RESULT` is the result of every request it does not know,
 /// `TOOLS` and `CAPABILITIES` are what they say. `BEFORE` is run first, `CALL` when a tool is called, `AFTER` at the end
@@ -93,41 +92,15 @@ pub(crate) fn make_executable(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// The example server. `cargo test` builds it; where only one test file is built, this does.
+/// The example server.
 pub(crate) fn everything() -> String {
-    static BUILT: OnceLock<String> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let path = Path::new(DRAWSPAN).with_file_name("examples/everything_server");
-        if !path.is_file() {
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-            cargo.args(["build", "--quiet", "--offline"]);
-            cargo.args(["--example", "everything_server"]);
-            if DRAWSPAN.contains("/release/") {
-                cargo.arg("--release");
-            }
-            cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-            assert!(cargo.status().unwrap().success(), "{cargo:?}");
-        }
-        path.into_os_string().into_string().unwrap()
-    });
-    built.clone()
+    example("everything_server")
 }
 
 /// The example server over HTTP, and its URL.
 pub(crate) fn everything_http(home: &Home) -> (Process, String) {
-    // It takes the port it is given; that of a listener that is gone is free.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/mcp", free.local_addr().unwrap());
-    drop(free);
-    let address = url.strip_prefix("http://").unwrap();
-    let address = address.strip_suffix("/mcp").unwrap().to_owned();
-    let mut command = home.program(&everything(), &["--listen", &url]);
-    let process = Process::start(&mut command);
-    crate::world::until("the server to listen", || {
-        let tried = std::net::TcpStream::connect(&address);
-        tried.map(drop).map_err(|error| error.to_string())
-    });
-    (process, url)
+    let args = ["--listen", "http://127.0.0.1:0/mcp"];
+    Process::listening(&mut home.program(&everything(), &args))
 }
 
 /// The one JSON document on stdout.

@@ -10,7 +10,18 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 
-use crate::world::{HELLO, PATIENCE};
+use super::{PATIENCE, expect_words};
+
+/// The first thing an MCP client says, as request 0, and what it says to the answer.
+pub(crate) const HELLO: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
+    r#""capabilities":{},"clientInfo":{"name":"tester","version":"1"}}}"#,
+    "\n",
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+);
+
+/// How the line begins that says where a program listens.
+pub(crate) const LISTENING: &str = "listening on ";
 
 /// The lines of one output, as they come.
 pub(crate) struct Lines {
@@ -116,12 +127,43 @@ impl Process {
         process
     }
 
+    /// Starts a program that says on its stderr where it listens; gives the URL.
+    #[track_caller]
+    pub(crate) fn listening(command: &mut Command) -> (Self, String) {
+        let mut process = Self::start(command);
+        let url = process.listens();
+        (process, url)
+    }
+
+    /// The URL that the next line of its stderr names.
+    #[track_caller]
+    pub(crate) fn listens(&mut self) -> String {
+        let line = self.stderr.expect("where it listens");
+        let url = line.strip_prefix(LISTENING);
+        url.unwrap_or_else(|| panic!("no URL: {line}")).to_owned()
+    }
+
+    /// Host and port of its MCP endpoint.
+    #[track_caller]
+    pub(crate) fn address(&mut self) -> String {
+        let url = self.listens();
+        let address = url.strip_prefix("http://");
+        let address = address.and_then(|url| url.strip_suffix("/mcp"));
+        address
+            .unwrap_or_else(|| panic!("no endpoint: {url}"))
+            .to_owned()
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        pid(&self.child)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(pid(&self.child), signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
     }
 
     /// Writes one line.
@@ -303,13 +345,6 @@ impl Finished {
     #[track_caller]
     pub(crate) fn messages(&self) -> Vec<Value> {
         self.stdout.iter().map(|line| parse(line)).collect()
-    }
-}
-
-#[track_caller]
-pub(crate) fn expect_words(text: &str, words: &[&str]) {
-    for word in words {
-        assert!(text.contains(word), "no {word:?} in {text:?}");
     }
 }
 
