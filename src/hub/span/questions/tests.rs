@@ -98,6 +98,22 @@ impl World {
         self.send(wire, modern(id, "tools/call", capabilities, more));
     }
 
+    /// A client with a call open: the client, the server, and the id of the call there.
+    #[track_caller]
+    fn calling(&mut self, capabilities: Value) -> (WireId, WireId, Value) {
+        let client = self.client(capabilities);
+        self.call(client, 1);
+        (client, self.server(), self.called())
+    }
+
+    /// The same of a stateless client.
+    #[track_caller]
+    fn calling_stateless(&mut self, capabilities: Value) -> (WireId, WireId, Value) {
+        let client = self.line();
+        self.modern_call(client, 1, capabilities, json!({}));
+        (client, self.server(), self.called())
+    }
+
     /// A message over HTTP, on a connection of its own.
     fn post_alone(&mut self, headers: &str, mut message: Value) -> WireId {
         message["jsonrpc"] = json!("2.0");
@@ -253,10 +269,7 @@ fn servers_are_told_what_their_client_has_declared() {
 #[test]
 fn what_a_client_has_not_declared_is_refused_and_told_once() {
     let mut world = world();
-    let client = world.client(json!({"elicitation": {}}));
-    world.call(client, 1);
-    let server = world.server();
-    world.take_heard();
+    let (_, server, _) = world.calling(json!({"elicitation": {}}));
     for id in [2, 3] {
         let asks = question(json!(id), "sampling/createMessage", json!({"messages": []}));
         world.send(server, asks);
@@ -288,10 +301,7 @@ fn what_a_client_has_not_declared_is_refused_and_told_once() {
 fn a_client_that_goes_away_leaves_no_question_open() {
     for way in ["input ends", "wire breaks", "cancels"] {
         let mut world = world();
-        let client = world.client(all());
-        world.call(client, 1);
-        let server = world.server();
-        let call = world.called();
+        let (client, server, call) = world.calling(all());
         world.send(server, form(json!("a")));
         let (_, asked) = world.one_said();
         match way {
@@ -323,10 +333,7 @@ fn a_client_that_goes_away_leaves_no_question_open() {
 #[test]
 fn a_question_has_its_time_and_can_be_taken_back() {
     let mut world = world();
-    let client = world.client(all());
-    world.call(client, 1);
-    let server = world.server();
-    let call = world.called();
+    let (client, server, call) = world.calling(all());
     world.send(server, form(json!(7)));
     let (_, asked) = world.one_said();
     world.send(
@@ -375,10 +382,7 @@ fn a_question_has_its_time_and_can_be_taken_back() {
 #[test]
 fn a_question_to_a_stateless_client_parks_its_call_and_a_retry_goes_on() {
     let mut world = world();
-    let client = world.line();
-    world.modern_call(client, 1, all(), json!({}));
-    let server = world.server();
-    let call = world.called();
+    let (client, server, call) = world.calling_stateless(all());
     // Two at once become one result.
     let both = [form(json!("a")), roots(json!(5))].map(|mut message| {
         message["jsonrpc"] = json!("2.0");
@@ -445,10 +449,7 @@ fn a_question_to_a_stateless_client_parks_its_call_and_a_retry_goes_on() {
 
 /// A world with one parked call: the client, the server, the call's id there, and the state.
 fn parked(world: &mut World) -> (WireId, WireId, Value, String) {
-    let client = world.line();
-    world.modern_call(client, 1, all(), json!({}));
-    let server = world.server();
-    let call = world.called();
+    let (client, server, call) = world.calling_stateless(all());
     world.send(server, form(json!("a")));
     let (_, required) = world.one_said();
     let state = required["result"]["requestState"]
@@ -614,10 +615,7 @@ fn a_client_or_a_hub_that_ends_takes_its_parked_calls_with_it() {
 #[test]
 fn a_stateless_client_is_asked_for_what_its_request_declares_only() {
     let mut world = world();
-    let client = world.line();
-    world.modern_call(client, 1, json!({"roots": {}}), json!({}));
-    let server = world.server();
-    world.take_heard();
+    let (_, server, _) = world.calling_stateless(json!({"roots": {}}));
     world.send(server, form(json!(1)));
     assert_eq!(world.one_heard()["error"]["code"], -32601);
     let told = &world.diagnostics;
@@ -781,10 +779,7 @@ fn a_stateless_server_that_needs_what_an_old_client_lacks_fails_the_call() {
         ),
     ] {
         let mut world = stateless();
-        let client = world.client(json!({"elicitation": {}}));
-        world.call(client, 1);
-        let server = world.server();
-        let call = world.called();
+        let (_, server, call) = world.calling(json!({"elicitation": {}}));
         world.send(server, json!({"id": call, "result": required}));
         let (_, failed) = world.one_said();
         let error = &failed["error"];
@@ -885,10 +880,7 @@ fn of_a_shared_server_the_client_of_the_call_is_asked() {
 #[test]
 fn progress_of_a_client_with_an_answer_reaches_the_server_that_asked() {
     let mut world = world();
-    let client = world.client(all());
-    world.call(client, 1);
-    let server = world.server();
-    world.take_heard();
+    let (client, server, _) = world.calling(all());
     let params = json!({"messages": [], "_meta": {"progressToken": "t"}});
     world.send(server, question(json!(1), "sampling/createMessage", params));
     world.one_said();
@@ -978,19 +970,24 @@ fn over_http_a_question_is_put_on_the_stream_of_its_call() {
     }
 }
 
+/// A parked call over HTTP: its connection, the server, the call's id there, and what a retry has more.
+fn parked_over_http(world: &mut World) -> (WireId, WireId, Value, Value) {
+    let first = world.post_alone(STATELESS, modern(1, "tools/call", all(), json!({})));
+    let (server, call) = (world.server(), world.called());
+    world.send(server, form(json!("a")));
+    let required = message_with(&world.take(first), "input_required");
+    let more = json!({"requestState": required["result"]["requestState"],
+        "inputResponses": {"q1": {"action": "accept"}}});
+    (first, server, call, more)
+}
+
 #[test]
 fn over_http_a_call_is_parked_and_found_again_on_another_connection() {
     let mut world = world();
-    let first = world.post_alone(STATELESS, modern(1, "tools/call", all(), json!({})));
-    let server = world.server();
-    let call = world.called();
-    world.send(server, form(json!("a")));
-    let required = message_with(&world.take(first), "input_required");
+    let (first, server, call, more) = parked_over_http(&mut world);
     world.tell(first, IoEvent::Eof);
     world.tell(first, IoEvent::WriteClosed);
     assert!(world.take_heard().is_empty(), "it waits for its client");
-    let more = json!({"requestState": required["result"]["requestState"],
-        "inputResponses": {"q1": {"action": "accept"}}});
     let retry = world.post_alone(STATELESS, modern(2, "tools/call", all(), more.clone()));
     assert_eq!(world.one_heard()["result"]["action"], "accept");
     world.send(server, result(&call, "done"));
@@ -1002,13 +999,7 @@ fn over_http_a_call_is_parked_and_found_again_on_another_connection() {
 #[test]
 fn a_stateless_client_that_hangs_up_on_its_retry_cancels_the_call() {
     let mut world = world();
-    let first = world.post_alone(STATELESS, modern(1, "tools/call", all(), json!({})));
-    let server = world.server();
-    let call = world.called();
-    world.send(server, form(json!("a")));
-    let required = message_with(&world.take(first), "input_required");
-    let more = json!({"requestState": required["result"]["requestState"],
-        "inputResponses": {"q1": {"action": "accept"}}});
+    let (_, _, call, more) = parked_over_http(&mut world);
     let retry = world.post_alone(STATELESS, modern(2, "tools/call", all(), more));
     world.take_heard();
     world.tell(retry, IoEvent::WriteClosed);
