@@ -50,17 +50,9 @@ fn serve(shop: &Shop, more: &[&str]) -> Process {
     process
 }
 
-fn names(process: &mut Process) -> Vec<String> {
-    let list = process.request("tools/list", "{}");
-    let answer = process.answer(list);
-    let tools = answer["result"]["tools"].as_array().unwrap().clone();
-    let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
-    tools.iter().map(name).collect()
-}
-
 /// The tools become these.
 fn expect_names(process: &mut Process, expected: &[&str]) {
-    until("the tools", || match names(process) {
+    until("the tools", || match process.tool_names() {
         found if found == expected => Ok(()),
         found => Err(format!("{found:?}")),
     });
@@ -181,7 +173,7 @@ fn a_tool_that_has_changed_is_refused_and_says_why() {
     let new = LIST.replace(r#""list""#, r#""new""#);
     offer(&shop, &[&changed, LIST, &new]);
     let mut serve = serve(&shop, &["--audit", "log"]);
-    assert_eq!(names(&mut serve), ["list"]);
+    assert_eq!(serve.tool_names(), ["list"]);
     assert_ne!(serve.call("list", "{}")["isError"], true);
     let result = serve.call("add", "{}");
     assert_eq!(result["isError"], true);
@@ -234,7 +226,7 @@ fn a_change_can_be_warned_about_only() {
     assert!(shop.home.path("tools.lock").is_file());
     offer(&shop, &[&ADD.replace("adds", "x"), LIST]);
     let mut serve = serve(&shop, &[]);
-    assert_eq!(names(&mut serve), ["add", "list"]);
+    assert_eq!(serve.tool_names(), ["add", "list"]);
     assert_ne!(serve.call("add", "{}")["isError"], true);
     let finished = serve.finish().expect_code(0);
     assert_eq!(finished.stderr.len(), 2, "{:?}", finished.stderr);
@@ -252,7 +244,7 @@ fn a_tool_that_changes_in_mid_session_is_refused_from_then_on() {
     let shop = shop("lock-rug-pull", &[ADD, LIST]);
     lock(&shop);
     let mut serve = serve(&shop, &[]);
-    assert_eq!(names(&mut serve), ["add", "list"]);
+    assert_eq!(serve.tool_names(), ["add", "list"]);
     offer(
         &shop,
         &[
@@ -289,7 +281,7 @@ fn a_lock_that_is_written_anew_is_in_force_at_once() {
     lock(&shop);
     offer(&shop, &[ADD, LIST]);
     let mut serve = serve(&shop, &[]);
-    assert_eq!(names(&mut serve), ["add"]);
+    assert_eq!(serve.tool_names(), ["add"]);
     lock(&shop);
     expect_names(&mut serve, &["add", "list"]);
     // One that makes no sense changes nothing.
@@ -302,7 +294,7 @@ fn a_lock_that_is_written_anew_is_in_force_at_once() {
             false => Err("another line".to_owned()),
         }
     });
-    assert_eq!(names(&mut serve), ["add", "list"]);
+    assert_eq!(serve.tool_names(), ["add", "list"]);
     let _ = serve.finish().expect_code(0);
     let refused = shop.home.run(&["serve"]).expect_code(2);
     refused.expect_stderr(&["lock file", "drawspan.lock.json is no lock file"]);
@@ -315,7 +307,7 @@ fn a_lock_beside_the_configuration_is_for_what_is_configured() {
     let before =
         r#"BEFORE=LISTED='"result":{"tools":[{"name":"x","inputSchema":{"type":"object"}}]}'"#;
     let mut free = serve(&shop, &["-e", before, "--", "./server"]);
-    assert_eq!(names(&mut free), ["x"]);
+    assert_eq!(free.tool_names(), ["x"]);
     free.finish().expect_code(0).expect_silence();
     // One that is asked for is for every server: this one has never been looked at.
     let args = [
@@ -327,7 +319,7 @@ fn a_lock_beside_the_configuration_is_for_what_is_configured() {
         "./server",
     ];
     let mut locked = serve(&shop, &args);
-    assert_eq!(names(&mut locked), [""; 0]);
+    assert_eq!(locked.tool_names(), [""; 0]);
     expect_words(
         text(&locked.call("x", "{}")),
         &["the lock file does not know this server"],

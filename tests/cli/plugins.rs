@@ -38,11 +38,6 @@ fn tools(serve: &mut Process) -> Vec<Value> {
         .clone()
 }
 
-fn names(serve: &mut Process) -> Vec<String> {
-    let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
-    tools(serve).iter().map(name).collect()
-}
-
 #[track_caller]
 fn expect_failure(result: &Value, words: &[&str]) {
     assert_eq!(result["isError"], true, "{result}");
@@ -330,7 +325,7 @@ fn what_cannot_be_offered_costs_itself_and_one_line() {
         "text": "true",
     }});
     let mut serve = serve_config(&home, &config);
-    assert_eq!(names(&mut serve), ["good"]);
+    assert_eq!(serve.tool_names(), ["good"]);
     let mut lines = serve.finish().expect_code(0).stderr;
     lines.sort();
     let expected: [&[&str]; 4] = [
@@ -361,7 +356,7 @@ fn channel_tools_and_commands_stand_side_by_side() {
     let mut serve = Process::serve(&mut home.drawspan(&arguments));
     serve.meet();
     for _ in 0..2 {
-        let names = names(&mut serve);
+        let names = serve.tool_names();
         assert_eq!(names.len(), 10, "{names:?}");
         assert_eq!(names.last().unwrap(), "extra");
     }
@@ -386,7 +381,7 @@ fn servers_and_commands_stand_side_by_side() {
         "pluginTools": {"extra": sh("echo 1")},
     });
     let mut serve = serve_config(&shop.home, &config);
-    let mut names = names(&mut serve);
+    let mut names = serve.tool_names();
     names.sort();
     assert_eq!(names, ["echo", "extra"]);
     assert_eq!(text(&serve.call("extra", "{}")), "1");
@@ -405,12 +400,12 @@ fn the_first_command_beside_a_server_shows_up() {
         .with("RESULT", r#"{"content":[{"type":"text","text":"hi"}]}"#);
     let servers = json!({"one": shop.entry()});
     let mut serve = serve_config(&shop.home, &json!({"mcpServers": servers}));
-    assert_eq!(names(&mut serve), ["echo"]);
+    assert_eq!(serve.tool_names(), ["echo"]);
     let both = json!({"mcpServers": servers, "pluginTools": {"extra": sh("echo 1")}});
     configure(&shop.home, &both);
     // The server did not say that its list changes, so that this client is not told either.
     until("both tools", || {
-        let mut listed = names(&mut serve);
+        let mut listed = serve.tool_names();
         listed.sort();
         match listed == ["echo", "extra"] {
             true => Ok(()),
@@ -429,7 +424,7 @@ fn a_changed_file_is_read_again_and_what_runs_goes_on() {
     let slow = sh("until [ -e go ]; do read -r _ || sleep 0.02; done; echo slept");
     let before = json!({"pluginTools": {"kept": slow, "gone": slow, "other": sh("echo 1")}});
     let mut serve = serve_config(&home, &before);
-    assert_eq!(names(&mut serve).len(), 3);
+    assert_eq!(serve.tool_names().len(), 3);
     let open = [serve.begin("kept", "{}"), serve.begin("gone", "{}")];
     serve.sync();
     let after = json!({"pluginTools": {"kept": slow, "other": sh("echo 2"), "new": sh("echo 3")}});
@@ -437,7 +432,7 @@ fn a_changed_file_is_read_again_and_what_runs_goes_on() {
     serve.message("a change of the tools", |message| {
         message["method"] == "notifications/tools/list_changed"
     });
-    let mut listed = names(&mut serve);
+    let mut listed = serve.tool_names();
     listed.sort();
     assert_eq!(listed, ["kept", "new", "other"]);
     assert_eq!(text(&serve.call("other", "{}")), "2");

@@ -31,18 +31,10 @@ fn serve(shop: &Shop) -> Process {
     process
 }
 
-fn names(process: &mut Process) -> Vec<String> {
-    let list = process.request("tools/list", "{}");
-    let answer = process.answer(list);
-    let tools = answer["result"]["tools"].as_array().unwrap().clone();
-    let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
-    tools.iter().map(name).collect()
-}
-
 /// The tools become these.
 fn expect_names(process: &mut Process, expected: &[&str]) {
     // Each server's change is one of its own.
-    while names(process) != expected {
+    while process.tool_names() != expected {
         process.message("a change of the tools", |message| {
             message["method"] == "notifications/tools/list_changed"
         });
@@ -78,7 +70,7 @@ fn several_servers_have_names_of_their_own() {
     let shop = shop("span-several");
     configure(&shop, &["one", "two"]);
     let mut serve = serve(&shop);
-    assert_eq!(names(&mut serve), ["one__echo", "two__echo"]);
+    assert_eq!(serve.tool_names(), ["one__echo", "two__echo"]);
     assert_eq!(text(&serve.call("two__echo", "{}")), "hi");
     let unknown = serve.begin("three__echo", "{}");
     assert_eq!(serve.answer(unknown)["error"]["code"], -32602);
@@ -159,7 +151,7 @@ fn a_server_that_cannot_be_started_costs_its_own_tools() {
     }});
     shop.home.write("drawspan.json", &config.to_string());
     let mut serve = serve(&shop);
-    assert_eq!(names(&mut serve), ["good__echo"]);
+    assert_eq!(serve.tool_names(), ["good__echo"]);
     assert_eq!(text(&serve.call("good__echo", "{}")), "hi");
     serve
         .finish()
@@ -193,7 +185,7 @@ fn a_changed_file_is_read_again_and_only_what_changed_is_restarted() {
     let shop = shop("span-reload");
     configure(&shop, &["one", "two"]);
     let mut serve = serve(&shop);
-    assert_eq!(names(&mut serve), ["one__echo", "two__echo"]);
+    assert_eq!(serve.tool_names(), ["one__echo", "two__echo"]);
     assert_eq!(shop.heard_times(r#""method":"initialize""#), 2);
     configure(&shop, &["one", "three"]);
     expect_names(&mut serve, &["one__echo", "three__echo"]);
@@ -211,7 +203,7 @@ fn a_file_that_cannot_be_read_leaves_everything_as_it_was() {
     let shop = shop("span-bad-file");
     configure(&shop, &["one", "two"]);
     let mut serve = serve(&shop);
-    assert_eq!(names(&mut serve), ["one__echo", "two__echo"]);
+    assert_eq!(serve.tool_names(), ["one__echo", "two__echo"]);
     shop.home.write("drawspan.json", "{ half");
     serve.signal(Signal::HUP);
     assert_eq!(text(&serve.call("two__echo", "{}")), "hi");
@@ -247,7 +239,7 @@ fn a_signal_ends_the_servers_too() {
         let shop = shop("span-signal").with("CALL", "sleep 1000");
         configure(&shop, &["one", "two"]);
         let mut serve = serve(&shop);
-        assert_eq!(names(&mut serve).len(), 2);
+        assert_eq!(serve.tool_names().len(), 2);
         serve.begin("one__echo", "{}");
         serve.signal(signal);
         serve.wait();
@@ -261,7 +253,7 @@ fn errors_that_a_server_answers_with_do_not_pause_it() {
     let shop = shop("span-errors").with("CALL", error);
     configure(&shop, &["one", "two"]);
     let mut serve = serve(&shop);
-    assert_eq!(names(&mut serve).len(), 2);
+    assert_eq!(serve.tool_names().len(), 2);
     for _ in 0..5 {
         let call = serve.begin("one__echo", "{}");
         assert_eq!(serve.answer(call)["error"]["message"], "disk full");

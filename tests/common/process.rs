@@ -218,6 +218,16 @@ impl Process {
         self.answer(id)["result"].take()
     }
 
+    /// The names of its tools.
+    #[track_caller]
+    pub(crate) fn tool_names(&mut self) -> Vec<String> {
+        let list = self.request("tools/list", "{}");
+        let answer = self.answer(list);
+        let tools = answer["result"]["tools"].as_array().unwrap();
+        let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
+        tools.iter().map(name).collect()
+    }
+
     /// The handshake.
     #[track_caller]
     pub(crate) fn hello(&mut self) {
