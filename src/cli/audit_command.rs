@@ -20,6 +20,7 @@ pub(super) struct AuditArgs {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(super) enum AuditCommand {
     /// Check that no line of an audit log was changed, removed, inserted, moved or cut off
     ///

@@ -142,6 +142,7 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum Command {
     /// Serve an OpenClaw Gateway or MCP servers to MCP clients: on stdin and stdout, HTTP or a Unix socket
     Serve(Box<ServeArgs>),
@@ -278,6 +279,7 @@ struct GatewayArgs {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum GatewayRequest {
     /// Post a message into a conversation of a running embedded Gateway
     Post {
@@ -335,6 +337,7 @@ struct ApprovalsArgs {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum ApprovalsRequest {
     /// List them; what is done without a subcommand
     List,
