@@ -39,6 +39,15 @@ fn rest(server: &mut Server) {
 }
 
 #[test]
+fn a_server_without_clients_takes_little() {
+    let mut server = None;
+    let cost = allocation_counter::measure(|| server = Some(Server::new()));
+    let (kept, most) = (cost.bytes_current, cost.bytes_max);
+    assert!(kept <= 8 * 1_024, "{kept} bytes");
+    assert!(most <= 16 * 1_024, "{most} bytes at once");
+}
+
+#[test]
 fn an_idle_session_takes_little() {
     let mut server = roomy();
     let wire = server.connect();
