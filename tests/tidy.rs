@@ -74,6 +74,7 @@ const WORLD: &[(&str, &[&str])] = &[
 /// One heavy crate, one home.
 const HOMES: &[(&str, &[&str])] = &[
     ("httparse", &["src/codec/http1.rs"]),
+    ("wide", &["src/codec/plain.rs"]),
     ("tungstenite", &["src/codec/websocket.rs"]),
     ("ring", &["src/crypto.rs", "src/io/system.rs"]),
     ("rustls", &["src/io/tls.rs"]),

@@ -1,86 +1,143 @@
-//! The one search that both reading and writing JSON strings do: how far is there nothing special.
+//! The one search that both reading and writing JSON strings do: where is something special.
 //!
-//! Words of eight bytes, without a vector instruction, so that it is as quick in a program that is built
-//! for size.
+//! Blocks of bytes are compared at once, and the result is a bit for each byte, so that a text with an
+//! escape every few dozen bytes is looked at once and not anew behind each of them.
 
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = ONES << 7;
+use wide::u8x16;
 
-/// Offset of the first byte from `at` on that is not plain string content: a quote, a backslash, a
-/// control character, or the end of the text.
+/// Bytes that are compared at once.
+const LANES: usize = 16;
+
+/// Blocks whose bits make one word.
+const BLOCKS: usize = 4;
+
+/// The places of certain bytes in a text, in order.
+pub(super) struct Places<'a, F> {
+    bytes: &'a [u8],
+    /// Bit n of its result: byte n of the block is one.
+    compare: F,
+    /// Bit n: the byte at `base + n` is one. What was told is cleared.
+    marks: u64,
+    base: usize,
+    /// Everything before was compared.
+    seen: usize,
+}
+
+/// What is not plain string content, from `from` on: quotes, backslashes, control characters.
+pub(super) const fn specials(
+    bytes: &[u8],
+    from: usize,
+) -> Places<'_, impl Fn(&[u8; LANES]) -> u64> {
+    Places::new(bytes, from, special_marks)
+}
+
+/// Quotes from `from` on.
+pub(super) const fn quotes(bytes: &[u8], from: usize) -> Places<'_, impl Fn(&[u8; LANES]) -> u64> {
+    Places::new(bytes, from, quote_marks)
+}
+
+impl<'a, F: Fn(&[u8; LANES]) -> u64> Places<'a, F> {
+    const fn new(bytes: &'a [u8], from: usize, compare: F) -> Self {
+        Self {
+            bytes,
+            compare,
+            marks: 0,
+            base: from,
+            seen: from,
+        }
+    }
+
+    /// Offset of the next one; the length of the text when there is no further one.
+    #[inline]
+    pub(super) fn next(&mut self) -> usize {
+        while self.marks == 0 {
+            if self.seen >= self.bytes.len() {
+                return self.bytes.len();
+            }
+            self.look_on();
+        }
+        let at = self.base + self.marks.trailing_zeros() as usize;
+        self.marks &= self.marks - 1;
+        at
+    }
+
+    /// Looks at what comes next, of which there is something.
+    #[inline]
+    fn look_on(&mut self) {
+        let rest = self.bytes.get(self.seen..).unwrap_or_default();
+        self.base = self.seen;
+        if let Some(blocks) = rest.first_chunk::<{ LANES * BLOCKS }>() {
+            let mut rest = blocks.as_slice();
+            let mut shift = 0;
+            self.marks = 0;
+            while let Some((block, further)) = rest.split_first_chunk() {
+                self.marks |= (self.compare)(block) << shift;
+                shift += LANES;
+                rest = further;
+            }
+            self.seen += LANES * BLOCKS;
+        } else if let Some(block) = rest.first_chunk() {
+            self.marks = (self.compare)(block);
+            self.seen += LANES;
+        } else {
+            // The block that ends where the text does, without what was compared before.
+            self.marks = match self.bytes.last_chunk() {
+                Some(block) => (self.compare)(block) >> (LANES - rest.len()),
+                None => {
+                    let mut block = [b' '; LANES];
+                    for (place, byte) in block.iter_mut().zip(rest) {
+                        *place = *byte;
+                    }
+                    (self.compare)(&block)
+                }
+            };
+            self.seen = self.bytes.len();
+        }
+    }
+}
+
+/// Offset of the first byte from `at` on that is not plain string content, or the end of the text.
 #[inline]
 pub(super) fn plain_end(bytes: &[u8], at: usize) -> usize {
-    let mut from = at;
-    while let Some(pair) = bytes.get(from..).and_then(<[u8]>::first_chunk::<16>) {
-        let pair = u128::from_le_bytes(*pair);
-        let (first, second) = (pair as u64, (pair >> 64) as u64);
-        // Most pairs end here: letters outside ASCII are suspected, and little else.
-        if (suspects(first) | suspects(second)) & HIGH != 0 {
-            let (first, second) = (marks(first), marks(second));
-            if first != 0 {
-                return from + place(first);
-            }
-            if second != 0 {
-                return from + 8 + place(second);
-            }
-        }
-        from += 16;
-    }
-    last_plain_end(bytes, from)
+    short_plain_end(bytes, at).unwrap_or_else(|| specials(bytes, at).next())
 }
 
-/// The same where less than a pair is left.
-fn last_plain_end(bytes: &[u8], mut from: usize) -> usize {
-    if let Some(word) = bytes.get(from..).and_then(<[u8]>::first_chunk) {
-        let marks = marks(u64::from_le_bytes(*word));
-        if marks != 0 {
-            return from + place(marks);
-        }
-        from += 8;
-    }
-    let left = bytes.len().saturating_sub(from);
-    match bytes.last_chunk() {
-        _ if left == 0 => from,
-        // What was looked at is shifted out. The zeros that come in are a control character at the end.
-        Some(word) => from + place(marks(u64::from_le_bytes(*word) >> (8 * (8 - left)))),
-        None => {
-            let rest = bytes.iter().skip(from);
-            from + rest.take_while(|&&byte| !special(byte)).count()
-        }
-    }
+/// The same, where it is found in one look.
+#[inline]
+pub(super) fn short_plain_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let block = bytes.get(at..)?.first_chunk()?;
+    let marks = special_marks(block);
+    (marks != 0).then(|| at + marks.trailing_zeros() as usize)
+}
+
+/// Bit n: byte n is special. With bit 1 turned over the quote is the one above the control characters, so
+/// that one comparison finds both.
+#[inline]
+fn special_marks(block: &[u8; LANES]) -> u64 {
+    let block = u8x16::new(*block);
+    let turned = block ^ u8x16::splat(0x02);
+    let low = turned.min(u8x16::splat(0x20)).cmp_eq(turned);
+    let backslash = block.cmp_eq(u8x16::splat(b'\\'));
+    u64::from((low | backslash).move_mask() as u16)
 }
 
 #[inline]
-const fn special(byte: u8) -> bool {
-    byte == b'"' || byte == b'\\' || byte < 0x20
-}
-
-/// The high bit of each special byte of eight, of some from 0x80 up, and perhaps of some behind the first.
-/// The usual trick for "which byte is below n": a borrow may mark bytes after the first true one, never
-/// before it. With bit 1 turned over the quote is the one above the control characters, so that one
-/// comparison finds both.
-#[inline]
-const fn suspects(word: u64) -> u64 {
-    let low = word ^ (ONES * 0x02);
-    let backslash = word ^ (ONES * b'\\' as u64);
-    low.wrapping_sub(ONES * 0x21) | backslash.wrapping_sub(ONES)
-}
-
-/// The high bit of each special byte of eight, and perhaps of some behind the first.
-#[inline]
-const fn marks(word: u64) -> u64 {
-    suspects(word) & !word & HIGH
-}
-
-/// Index of the first marked byte.
-#[inline]
-const fn place(marks: u64) -> usize {
-    marks.trailing_zeros() as usize / 8
+fn quote_marks(block: &[u8; LANES]) -> u64 {
+    u64::from(u8x16::new(*block).cmp_eq(u8x16::splat(b'"')).move_mask() as u16)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const fn special(byte: u8) -> bool {
+        byte == b'"' || byte == b'\\' || byte < 0x20
+    }
+
+    fn all(mut places: Places<'_, impl Fn(&[u8; LANES]) -> u64>) -> Vec<usize> {
+        let end = places.bytes.len();
+        std::iter::from_fn(|| Some(places.next()).filter(|&at| at < end)).collect()
+    }
 
     #[test]
     fn every_byte_is_told_apart() {
@@ -96,12 +153,12 @@ mod tests {
 
     #[test]
     fn plain_content_ends_where_a_simple_search_says() {
-        // Every special byte and its neighbours, at every place of a word, a pair and the tail.
+        // Every special byte and its neighbours, at every place of a block, of four blocks and the tail.
         let specials = [0x00, 0x1f, b'"', b'\\'];
         let plain = [
             0x20, 0x21, 0x23, b'[', b']', 0x7f, 0x80, 0x82, 0xa2, 0xdc, 0xff,
         ];
-        for length in 0..50 {
+        for length in (0..50).chain(70..100) {
             for &filler in &plain {
                 let mut bytes = vec![filler; length];
                 assert_eq!(plain_end(&bytes, 0), length);
@@ -118,14 +175,22 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_special_bytes_counts() {
-        for pair in [
-            *b"\"\\", *b"\x00\"", *b"\\\x01", *b"\"#", *b"\\]", *b"\"\x21",
-        ] {
-            for at in 0..15 {
-                let mut bytes = [b'a'; 16];
-                bytes[at..at + 2].copy_from_slice(&pair);
-                assert_eq!(plain_end(&bytes, 0), at, "{pair:?}");
+    fn all_are_found_from_every_place_on() {
+        let bytes: Vec<u8> = (0..300_usize)
+            .map(|n| match n * n % 23 {
+                0 => b'"',
+                1 => b'\\',
+                2 => b'\n',
+                _ => b'a' + (n % 26) as u8,
+            })
+            .collect();
+        for length in [0, 1, 15, 16, 17, 79, 80, 81, 300] {
+            for from in 0..=length {
+                let expected: Vec<_> = (from..length).filter(|&at| special(bytes[at])).collect();
+                let text = &bytes[..length];
+                assert_eq!(all(specials(text, from)), expected, "{from} of {length}");
+                let expected: Vec<_> = (from..length).filter(|&at| text[at] == b'"').collect();
+                assert_eq!(all(quotes(text, from)), expected, "{from} of {length}");
             }
         }
     }

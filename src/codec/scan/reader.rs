@@ -3,7 +3,7 @@
 //! A [`Reader`] stands somewhere in a text and is moved over whole values or from member to member. It
 //! does not ask whether the bytes are UTF-8: inside strings everything from 0x80 up passes.
 
-use crate::codec::plain::plain_end;
+use crate::codec::plain::{quotes, short_plain_end, specials};
 
 /// What stopped a [`Reader`], and where. Small, because every step of the grammar returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,27 +303,56 @@ impl<'a> Reader<'a> {
 
     /// Moves over a string, whose opening quote is the next byte. It is then the
     /// [`last_string`](Self::last_string).
+    #[inline]
     pub(super) fn string(&mut self) -> Result<(), Fault> {
-        if self.known {
-            return self.known_string();
-        }
         let start = self.at + 1;
+        match short_plain_end(self.bytes, start) {
+            Some(end) if self.bytes.get(end) == Some(&b'"') => {
+                self.string = Span {
+                    start,
+                    end,
+                    escaped: false,
+                };
+                self.at = end + 1;
+                Ok(())
+            }
+            _ if self.known => self.known_string(start),
+            _ => self.long_string(start),
+        }
+    }
+
+    /// [`string`](Self::string) when it is longer than a name, or has an escape.
+    #[inline(never)]
+    fn long_string(&mut self, start: usize) -> Result<(), Fault> {
+        let mut specials = specials(self.bytes, start);
         let mut escaped = false;
-        let mut at = start;
+        // What an escape has taken is not looked at again.
+        let mut from = start;
         loop {
-            at = plain_end(self.bytes, at);
+            let at = specials.next();
+            if at < from {
+                continue;
+            }
             match self.bytes.get(at) {
-                Some(b'"') => break,
+                Some(b'"') => {
+                    self.string = Span {
+                        start,
+                        end: at,
+                        escaped,
+                    };
+                    self.at = at + 1;
+                    return Ok(());
+                }
                 Some(b'\\') => {
                     escaped = true;
-                    if let Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') =
-                        self.bytes.get(at + 1)
-                    {
-                        at += 2;
-                    } else {
+                    from = at + 2;
+                    let letter = self.bytes.get(at + 1);
+                    if !matches!(
+                        letter,
+                        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')
+                    ) {
                         self.at = at;
                         self.code_escape()?;
-                        at = self.at;
                     }
                 }
                 found => {
@@ -333,31 +362,23 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        self.at = at;
-        self.string = Span {
-            start,
-            end: self.at,
-            escaped,
-        };
-        self.at += 1;
-        Ok(())
     }
 
-    /// [`string`](Self::string) where only the end is to be found: the first quote behind an even number of
-    /// backslashes.
-    fn known_string(&mut self) -> Result<(), Fault> {
-        let start = self.at + 1;
+    /// [`long_string`](Self::long_string) where only the end is to be found: the first quote behind an even
+    /// number of backslashes.
+    #[inline(never)]
+    fn known_string(&mut self, start: usize) -> Result<(), Fault> {
+        let mut quotes = quotes(self.bytes, start);
         let mut from = start;
         loop {
-            let rest = self.bytes.get(from..).unwrap_or_default();
-            let Some(found) = memchr::memchr(b'"', rest) else {
+            let end = quotes.next();
+            let Some(found) = self.bytes.get(from..end).filter(|_| end < self.bytes.len()) else {
                 self.at = self.bytes.len();
                 return Err(self.fault(What::Quote));
             };
-            let end = from + found;
             // What lies before `from` ends in a quote, so no backslash is counted twice.
-            let before = self.bytes[from..end].iter().rev();
-            if before.take_while(|byte| **byte == b'\\').count() % 2 == 0 {
+            let backslashes = found.iter().rev().take_while(|byte| **byte == b'\\');
+            if backslashes.count() % 2 == 0 {
                 let text = &self.bytes[start..end];
                 self.string = Span {
                     start,
@@ -458,6 +479,7 @@ mod tests {
             "\"é\\n\"x",
             "\"no end",
             "\"no end\\\"",
+            "\"longer than one look and then one more\\\\\\\" and another one\\\\\" x",
         ] {
             let mut checked = Reader::new(text.as_bytes(), 1);
             let mut known = Reader::of_known(text.as_bytes());
