@@ -28,7 +28,7 @@ use buffer::{HeadBuffer, Start};
 pub use error::HeadError;
 pub use fields::{Fields, RequestHead, ResponseHead};
 use head::{Field, Kept, Key, Span};
-pub use head::{HeadSerial, HttpHead, Unfit};
+pub use head::{HeadSerial, HttpHead, Unfit, ValuePlace};
 pub use write::{HeadWriter, WriteError, append_field};
 
 use crate::codec::uri;

@@ -37,7 +37,7 @@ mod view;
 
 pub use access::{AccessRules, Principal, RuleError, check_access};
 pub use media::{Accepts, HttpMethod, check_delete, check_get, check_post};
-pub use mirror::{check_modern_headers, version_header};
+pub use mirror::{RoutingPlaces, check_modern_headers, check_param_headers, version_header};
 pub use param::{ParamHeader, ParamKind, param_headers};
 pub use session::{SESSION_ID_BYTES_MAX, session_id};
 pub use value::{ValueError, decode_value, encode_value};

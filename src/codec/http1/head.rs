@@ -135,6 +135,10 @@ impl Kept {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadSerial(pub(super) u64);
 
+/// Where the value of a field stands in a head, and in every other one with its serial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValuePlace(Span);
+
 /// The head of a request in one buffer. Given back to its reader, it takes the next head without an
 /// allocation, and without a look at each byte when that repeats it. An empty one (`default`) is the
 /// beginning.
@@ -269,6 +273,21 @@ impl HttpHead {
             (Some(value), None) => value.map(Some).ok_or(Unfit),
             (Some(_), Some(_)) => Err(Unfit),
         }
+    }
+
+    /// Where the value of a field stands, for [`value_at`](Self::value_at); `None` when it is absent, repeated
+    /// or not text.
+    #[must_use]
+    pub fn place(&self, name: &str) -> Option<ValuePlace> {
+        let mut values = self.spans(name);
+        let only = values.next().filter(|_| values.next().is_none())?;
+        self.kept.text(only).map(|_| ValuePlace(only))
+    }
+
+    /// What stands at a place that this head gave, or one with its serial.
+    #[must_use]
+    pub fn value_at(&self, place: ValuePlace) -> &str {
+        self.text(place.0)
     }
 
     /// All values of one field, in order. Names compare without regard to case.

@@ -11,7 +11,7 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::ids::{IdMap, PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::IoRequest;
-use crate::link::http_rules::{Accepts, Principal, VersionHeader};
+use crate::link::http_rules::{Accepts, Principal, RoutingPlaces, VersionHeader};
 use crate::link::http_server::{HeadSerial, HttpConnection, HttpHead};
 
 /// See the module page.
@@ -48,6 +48,7 @@ pub(super) struct KnownHead {
     pub(super) principal: Principal,
     pub(super) accepts: Accepts,
     version: Option<VersionHeader<'static>>,
+    pub(super) routing: Option<RoutingPlaces>,
     /// The session that it names. Whether that still lives is another question.
     pub(super) session: Option<SessionPlace>,
 }
@@ -208,6 +209,7 @@ impl KnownHead {
             principal,
             accepts,
             version: VersionHeader::of(head).without_text(),
+            routing: RoutingPlaces::of(head),
             session: None,
         }
     }

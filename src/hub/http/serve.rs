@@ -15,8 +15,8 @@ use crate::codec::shared_text::SharedText;
 use crate::entropy::Entropy;
 use crate::ids::PeerId;
 use crate::link::http_rules::{
-    HttpRefusal, ParamHeader, Principal, TRACE_HEADERS, VersionHeader, check_delete,
-    check_modern_headers, session_id, version_header,
+    HttpRefusal, ParamHeader, Principal, RoutingPlaces, TRACE_HEADERS, VersionHeader, check_delete,
+    check_modern_headers, check_param_headers, session_id, version_header,
 };
 use crate::link::http_server::HttpHead;
 use crate::protocol::error::{ErrorCode, RpcError};
@@ -82,8 +82,11 @@ impl HttpFront {
         let modern = envelope.is_some_and(|envelope| is_modern(envelope, version));
         if let (true, Some(envelope)) = (modern, envelope) {
             let stateless = self.peers.stateless_of(open.principal);
-            check_headers(head, envelope, |tool| param_headers(stateless, tool))
-                .map_err(|error| Unserved::Error(envelope.id.usable().map(str::to_owned), error))?;
+            let routing = known.and_then(|known| known.routing);
+            check_headers(head, routing, envelope, |tool| {
+                param_headers(stateless, tool)
+            })
+            .map_err(|error| Unserved::Error(envelope.id.usable().map(str::to_owned), error))?;
             let principal = open.principal;
             let peer = stateless.unwrap_or_else(|| {
                 let id = mint();
@@ -328,6 +331,7 @@ fn is_modern(envelope: &Envelope<'_>, version: VersionHeader<'_>) -> bool {
 
 fn check_headers<'t>(
     head: &HttpHead,
+    routing: Option<RoutingPlaces>,
     envelope: &Envelope<'_>,
     param_headers: impl FnOnce(&str) -> &'t [ParamHeader],
 ) -> Result<(), RpcError> {
@@ -351,28 +355,30 @@ fn check_headers<'t>(
         method if method.starts_with("tasks/") => task(),
         _ => None,
     };
-    version_header(head)?;
     let meta = envelope.request_meta;
+    let version = meta
+        .protocol_version
+        .and_then(Text::of_value)
+        .map(|version| version.decode());
+    let (name, version) = (name.as_deref(), version.as_deref());
+    let agree = routing.is_some_and(|places| places.agree(head, &method, name, version));
+    if !agree {
+        version_header(head)?;
+    }
     // A version that both name and we do not speak is told by the metadata check, with what we speak.
     if let Err(error) = check_modern_meta(meta) {
         if error.code != ErrorCode::UnsupportedProtocolVersion {
             return Err(error);
         }
     }
-    let version = meta
-        .protocol_version
-        .and_then(Text::of_value)
-        .map(|version| version.decode());
-    let headers = match (&*method, &name) {
+    let headers = match (&*method, name) {
         ("tools/call", Some(name)) => param_headers(name),
         _ => &[][..],
     };
-    check_modern_headers(
-        head,
-        &method,
-        name.as_deref(),
-        version.as_deref(),
-        envelope.arguments,
-        headers,
-    )
+    let arguments = envelope.arguments;
+    if agree {
+        check_param_headers(head, arguments, headers)
+    } else {
+        check_modern_headers(head, &method, name, version, arguments, headers)
+    }
 }

@@ -5,6 +5,7 @@
 use super::param::{ParamHeader, ParamKind};
 use super::value::{decode_value, encode_value};
 use super::{HeadView, Once, trimmed, version};
+use crate::codec::http1::{HttpHead, ValuePlace};
 use crate::codec::scan::{Text, members};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::META_PROTOCOL_VERSION;
@@ -69,10 +70,70 @@ pub fn check_modern_headers<H: HeadView + ?Sized>(
     if NAMED_METHODS.contains(&method) {
         check_name(head, name)?;
     }
+    check_param_headers(head, arguments, param_headers)
+}
+
+/// The last part of [`check_modern_headers`]: the headers that repeat arguments.
+///
+/// # Errors
+/// -32020 (header mismatch).
+pub fn check_param_headers<H: HeadView + ?Sized>(
+    head: &H,
+    arguments: Option<&str>,
+    param_headers: &[ParamHeader],
+) -> Result<(), RpcError> {
     for param in param_headers {
         check_param(head, param, arguments)?;
     }
     Ok(())
+}
+
+/// Where the routing headers of a head stand, when all is well with them by themselves: none comes twice, none
+/// is encoded or has blanks around it, and the version is a stateless one. For a head that comes again and
+/// again: which ones it has need not be found out each time, only whether the body says the same.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutingPlaces {
+    version: ValuePlace,
+    method: ValuePlace,
+    name: Option<ValuePlace>,
+}
+
+impl RoutingPlaces {
+    /// Those of `head`; `None` when it takes [`check_modern_headers`] to judge them.
+    #[must_use]
+    pub fn of(head: &HttpHead) -> Option<Self> {
+        let plain = |place: &ValuePlace| {
+            let value = head.value_at(*place);
+            trimmed(value) == value && decode_value(value).is_ok_and(|meaning| meaning == value)
+        };
+        let found = |header| head.place(header).filter(plain);
+        let (version, method) = (found(version::NAME)?, found(METHOD)?);
+        let name = found(NAME);
+        let fit = name.is_some() || head.fields(NAME).next().is_none();
+        let spoken = Revision::parse(head.value_at(version)).is_some_and(Revision::is_stateless);
+        (fit && spoken).then_some(Self {
+            version,
+            method,
+            name,
+        })
+    }
+
+    /// Whether the body says the same as `head`, whose places these are. Then all that is left of
+    /// [`check_modern_headers`] is [`check_param_headers`]; else it finds what is wrong, if anything is.
+    #[must_use]
+    pub fn agree(
+        &self,
+        head: &HttpHead,
+        method: &str,
+        name: Option<&str>,
+        meta_version: Option<&str>,
+    ) -> bool {
+        let named = self.name.map(|place| head.value_at(place));
+        meta_version == Some(head.value_at(self.version))
+            && method == head.value_at(self.method)
+            && name == named
+            && (name.is_some() || !NAMED_METHODS.contains(&method))
+    }
 }
 
 /// The value of the `MCP-Protocol-Version` header of a stateless request.

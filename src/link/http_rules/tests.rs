@@ -6,6 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::*;
+use crate::codec::http1::{HeadLimits, HttpHead, RequestReader};
 use crate::entropy::{Entropy, Seeded};
 use crate::limits::Limits;
 use crate::protocol::error::RpcError;
@@ -203,6 +204,51 @@ fn routing_headers_are_compared_as_the_fixture_says() {
         };
         assert_eq!(found, row.expect, "{}", row.case);
     }
+}
+
+/// The head of a row as a listener has it; `None` where it would not get so far.
+fn read_head(row: &Row) -> Option<HttpHead> {
+    let mut text = "POST /mcp HTTP/1.1\r\nHost: localhost\r\n".to_owned();
+    for (name, value) in &row.fields {
+        text += &format!("{name}: {}\r\n", value.as_deref()?);
+    }
+    text += "\r\n";
+    let limits = HeadLimits {
+        bytes_max: text.len(),
+        fields_max: 100,
+    };
+    let mut head = HttpHead::default();
+    let done = RequestReader::new(limits).read_into(text.as_bytes(), &mut head);
+    matches!(done, Ok(Some(_))).then_some(head)
+}
+
+#[test]
+fn routing_places_agree_where_the_whole_check_does() {
+    let fixture = include_str!("../../../protocol-fixtures/codec/http_rules/modern.jsonl");
+    let mut seen = [0; 3];
+    for row in rows::<Row>(fixture) {
+        let Some(head) = read_head(&row) else {
+            continue;
+        };
+        let method = row.rpc.as_deref().expect("a method");
+        let (name, version) = (row.name.as_deref(), row.version.as_deref());
+        let whole = check_modern_headers(&head, method, name, version, None, &[]);
+        let places = RoutingPlaces::of(&head);
+        match places.map(|places| places.agree(&head, method, name, version)) {
+            Some(true) => assert_eq!(whole, Ok(()), "{}", row.case),
+            // A name that nothing asks for is left to the whole check.
+            Some(false) => assert!(
+                whole.is_err() || head.field("mcp-name").is_some(),
+                "{}",
+                row.case
+            ),
+            None => {}
+        }
+        seen[places.map_or(2, |places| {
+            places.agree(&head, method, name, version).into()
+        })] += 1;
+    }
+    assert!(seen.iter().all(|&count| count > 2), "{seen:?}");
 }
 
 #[test]
