@@ -198,6 +198,7 @@ impl Hub {
     }
 
     /// Tells of calls that came to wait for a person, or wait no more. Says whether there were any.
+    #[inline(never)]
     pub(super) fn step_holds(&mut self, now: Now) -> bool {
         let mut moved = false;
         while let Some(event) = self.gate.poll_hold() {

@@ -20,6 +20,7 @@ pub(super) struct GatewaySide {
 }
 
 impl Hub {
+    #[inline(never)]
     pub(super) fn step_gateway(&mut self, now: Now) -> bool {
         let mut moved = false;
         let Some(GatewaySide { session, wire, .. }) = &mut self.gateway else {

@@ -6,6 +6,7 @@ use crate::gate::{Verdict, read_hook_output};
 use crate::ids::CallId;
 
 impl Hub {
+    #[inline(never)]
     pub(super) fn step_hooks(&mut self, now: Now) -> bool {
         let mut over = Vec::new();
         for (call, run) in &mut self.hooks {

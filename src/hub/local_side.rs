@@ -218,6 +218,7 @@ impl Hub {
         }
     }
 
+    #[inline(never)]
     pub(super) fn step_local(&mut self, now: Now) -> bool {
         let mut moved = false;
         while let Some(output) = self.local.as_mut().and_then(|local| local.desk.poll()) {

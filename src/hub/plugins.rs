@@ -230,6 +230,7 @@ impl Hub {
         }
     }
 
+    #[inline(never)]
     pub(super) fn step_plugins(&mut self, now: Now) -> bool {
         let mut over = Vec::new();
         for (call, (_, run)) in &mut self.plugins.runs {

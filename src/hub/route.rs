@@ -275,6 +275,7 @@ impl Hub {
         }
     }
 
+    #[inline(never)]
     pub(super) fn step_bridge(&mut self, now: Now) -> bool {
         let mut moved = false;
         while let Some(output) = self.bridge.poll() {

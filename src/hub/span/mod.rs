@@ -182,6 +182,7 @@ impl Hub {
         self.questions_timeout(now);
     }
 
+    #[inline(never)]
     pub(in crate::hub) fn step_upstream(&mut self, now: Now) -> bool {
         let mut moved = false;
         while let Some(output) = self
