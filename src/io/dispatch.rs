@@ -35,6 +35,12 @@ impl EventLoop {
         for at in 0..self.reading.len() {
             let (key, side) = self.reading[at];
             self.attend(machines, now, key, side);
+            // What is said on the wire that was heard leaves at once, so that its peer goes on while others
+            // are heard. All else waits for more of its kind.
+            if self.dirty.last() == Some(&key) {
+                self.dirty.pop();
+                self.flush_wire(machines, now, key);
+            }
         }
         self.reading.clear();
         if self.stdin_is_over() {
@@ -44,7 +50,7 @@ impl EventLoop {
         self.ring_deadlines(machines, now);
     }
 
-    /// Writes what the machines have left, once for each wire.
+    /// Writes what the machines have left, once for each wire whose answer has not left at once.
     pub(super) fn flush(&mut self, machines: &mut [&mut dyn Driven], now: Now) {
         std::mem::swap(&mut self.dirty, &mut self.flushing);
         for at in 0..self.flushing.len() {

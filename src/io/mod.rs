@@ -5,8 +5,9 @@
 //! 1. drain every machine's requests, then write what they left (the program may have spoken to
 //!    them);
 //! 2. wait for readiness, a deadline, a signal or another thread;
-//! 3. hear in this order: openings, bytes and ends, exits, due deadlines, and drain after each;
-//! 4. write once for every wire that has something to send, and get on with those that only have
+//! 3. hear in this order: openings, bytes and ends, exits, due deadlines, and drain after each; what then
+//!    waits on the very wire that was heard is written at once;
+//! 4. write once for every other wire that has something to send, and get on with those that only have
 //!    their last bytes to send.
 //!
 //! Readiness is edge-triggered: a descriptor is registered once and remembers what the poll said. A
