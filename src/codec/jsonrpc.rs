@@ -341,7 +341,8 @@ pub fn append_raw(out: &mut Vec<u8>, raw: &str) {
     out.extend_from_slice(rest);
 }
 
-fn append_u64(out: &mut Vec<u8>, mut value: u64) {
+/// Appends a number in decimal digits.
+pub(crate) fn append_u64(out: &mut Vec<u8>, mut value: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {

@@ -17,13 +17,16 @@
 //! Source: Spec 2026-07-28 basic/index (`_meta`), basic/patterns/mrtr (Client Requirements).
 
 use crate::codec::json_text::append_string;
-use crate::codec::jsonrpc::append_raw;
+use crate::codec::jsonrpc::{append_raw, append_u64};
 use crate::codec::scan::{Text, members};
 use crate::ids::UpstreamRequestId;
 use crate::protocol::message::{
     LogLevel, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION,
 };
 use crate::protocol::revision::Revision;
+
+/// Room for what stands around `params` in a request, so that most are written without growing.
+const BODY_ROOM: usize = 512;
 
 /// Members of `params` that answer questions.
 const RETRY_MEMBERS: [&str; 2] = ["inputResponses", "requestState"];
@@ -50,6 +53,13 @@ pub(super) struct Stateless<'a> {
     pub(super) log_level: Option<LogLevel>,
     /// Whether the caller's own capabilities count, because it answers the questions itself.
     pub(super) capabilities_of_caller: bool,
+}
+
+impl Stateless<'_> {
+    /// About how many bytes it is.
+    fn len(&self) -> usize {
+        self.capabilities.len() + self.identity.len()
+    }
 }
 
 /// What a request that is sent again says more than the first time. Raw values.
@@ -109,6 +119,11 @@ impl<'a> Params<'a> {
         self.name.map(|name| name.decode().into())
     }
 
+    /// The raw `_meta` of the caller.
+    pub(super) const fn meta(&self) -> Option<&'a str> {
+        self.meta
+    }
+
     /// Whether the caller goes on with a request that was answered by a wish for input.
     pub(super) fn has_state(&self) -> bool {
         self.has_state
@@ -141,8 +156,11 @@ pub(super) fn request(
     params: &Params<'_>,
     add: &Additions<'_>,
 ) -> Vec<u8> {
-    let mut out = Vec::with_capacity(params.raw.map_or(0, str::len) + 512);
-    out.extend_from_slice(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"#).as_bytes());
+    let added = add.stateless.as_ref().map_or(0, Stateless::len);
+    let mut out = Vec::with_capacity(params.raw.map_or(0, str::len) + added + BODY_ROOM);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    append_u64(&mut out, id.0);
+    out.extend_from_slice(br#","method":"#);
     append_string(&mut out, method);
     append_params(&mut out, params, add);
     out.push(b'}');
@@ -150,53 +168,51 @@ pub(super) fn request(
 }
 
 fn append_params(out: &mut Vec<u8>, params: &Params<'_>, add: &Additions<'_>) {
-    let meta = new_meta(params.meta, add);
-    let raw = match (params.raw, &meta) {
-        (None, None) if add.retry.is_none() => return,
-        (raw, _) => raw.unwrap_or("{}"),
-    };
+    let renewed = renews_meta(params.meta, add);
+    if params.raw.is_none() && !renewed && add.retry.is_none() {
+        return;
+    }
+    let raw = params.raw.unwrap_or("{}");
     out.extend_from_slice(br#","params":"#);
-    if meta.is_none() && add.retry.is_none() {
+    if !renewed && add.retry.is_none() {
         return append_raw(out, raw);
     }
     if add.retry.is_some() && params.has_retry {
-        return append_rebuilt(out, raw, meta, add);
+        return append_rebuilt(out, params, renewed, add);
     }
     let inner = raw.strip_suffix('}').unwrap_or(raw);
     let mut any = params.any;
-    match (params.meta, meta) {
-        (Some(old), Some(new)) => {
+    match params.meta.filter(|_| renewed) {
+        Some(old) => {
             let from = offset(raw, old);
             append_raw(out, &raw[..from]);
-            append_raw(out, &new);
+            append_meta(out, Some(old), add);
             append_raw(out, inner.get(from + old.len()..).unwrap_or_default());
         }
-        (None, Some(new)) => {
-            append_raw(out, inner);
-            append_member(out, &mut any, "_meta", &new);
-        }
-        (_, None) => append_raw(out, inner),
+        None => append_raw(out, inner),
+    }
+    if renewed && params.meta.is_none() {
+        append_name(out, &mut any, "_meta");
+        append_meta(out, None, add);
     }
     append_retry(out, &mut any, add);
     out.push(b'}');
 }
 
 /// The same for a caller whose `params` have answers already: they are replaced.
-fn append_rebuilt(out: &mut Vec<u8>, raw: &str, meta: Option<String>, add: &Additions<'_>) {
+fn append_rebuilt(out: &mut Vec<u8>, params: &Params<'_>, renewed: bool, add: &Additions<'_>) {
     out.push(b'{');
     let mut any = false;
-    for (key, value) in members(raw) {
-        if RETRY_MEMBERS.iter().any(|name| key.is(name)) || (meta.is_some() && key.is("_meta")) {
+    for (key, value) in members(params.raw.unwrap_or("{}")) {
+        if RETRY_MEMBERS.iter().any(|name| key.is(name)) || (renewed && key.is("_meta")) {
             continue;
         }
-        if std::mem::replace(&mut any, true) {
-            out.push(b',');
-        }
-        append_raw(out, &format!("\"{}\":", key.raw()));
+        append_name(out, &mut any, key.raw());
         append_raw(out, value);
     }
-    if let Some(meta) = meta {
-        append_member(out, &mut any, "_meta", &meta);
+    if renewed {
+        append_name(out, &mut any, "_meta");
+        append_meta(out, params.meta, add);
     }
     append_retry(out, &mut any, add);
     out.push(b'}');
@@ -217,64 +233,75 @@ fn append_retry(out: &mut Vec<u8>, any: &mut bool, add: &Additions<'_>) {
 }
 
 fn append_member(out: &mut Vec<u8>, any: &mut bool, name: &str, raw: &str) {
-    if std::mem::replace(any, true) {
-        out.push(b',');
-    }
-    append_string(out, name);
-    out.push(b':');
+    append_name(out, any, name);
     append_raw(out, raw);
 }
 
-/// The `_meta` to send in place of `old`; `None` when that stays as it is.
-fn new_meta(old: Option<&str>, add: &Additions<'_>) -> Option<String> {
-    let of_caller = |key: &Text<'_>| match &add.stateless {
+/// The name of the next member, as it is written.
+fn append_name(out: &mut Vec<u8>, any: &mut bool, raw: &str) {
+    if std::mem::replace(any, true) {
+        out.push(b',');
+    }
+    out.push(b'"');
+    out.extend_from_slice(raw.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+/// Whether a member of the caller's `_meta` stays.
+fn stays(key: &Text<'_>, add: &Additions<'_>) -> bool {
+    match &add.stateless {
         _ if key.is("progressToken") => add.token.is_none(),
         None => !RESERVED.iter().any(|reserved| key.is(reserved)),
         Some(_) if key.is(META_PROTOCOL_VERSION) => false,
         Some(stateless) if key.is(META_CLIENT_CAPABILITIES) => stateless.capabilities_of_caller,
         Some(_) => true,
-    };
+    }
+}
+
+/// The members of a `_meta`, if it is an object.
+fn kept<'a>(
+    old: Option<&'a str>,
+    add: &Additions<'_>,
+) -> impl Iterator<Item = (Text<'a>, &'a str)> {
     let old = old.filter(|raw| raw.starts_with('{'));
-    let kept: Vec<_> = old
-        .into_iter()
-        .flat_map(members)
-        .filter(|(key, _)| of_caller(key))
-        .collect();
-    let untouched = old.is_none_or(|old| members(old).count() == kept.len());
-    if add.stateless.is_none() && add.token.is_none() && untouched {
-        return None;
+    let all = old.into_iter().flat_map(members);
+    all.filter(|(key, _)| stays(key, add))
+}
+
+/// Whether `_meta` is written anew in place of `old`.
+fn renews_meta(old: Option<&str>, add: &Additions<'_>) -> bool {
+    let lost = |old: &str| old.starts_with('{') && members(old).any(|(key, _)| !stays(&key, add));
+    add.stateless.is_some() || add.token.is_some() || old.is_some_and(lost)
+}
+
+/// The `_meta` to send in place of `old`.
+fn append_meta(out: &mut Vec<u8>, old: Option<&str>, add: &Additions<'_>) {
+    out.push(b'{');
+    let mut any = false;
+    for (key, value) in kept(old, add) {
+        append_name(out, &mut any, key.raw());
+        append_raw(out, value);
     }
-    let mut meta = String::from("{");
-    let mut push = |key: &str, value: &str| {
-        if meta.len() > 1 {
-            meta.push(',');
-        }
-        meta.push_str(&format!("\"{key}\":{value}"));
-    };
-    for (key, value) in &kept {
-        push(key.raw(), value);
-    }
-    let missing = |name: &str| !kept.iter().any(|(key, _)| key.is(name));
+    let missing = |name: &str| !kept(old, add).any(|(key, _)| key.is(name));
     if let Some(stateless) = &add.stateless {
-        push(
-            META_PROTOCOL_VERSION,
-            &format!("\"{}\"", stateless.revision),
-        );
+        append_name(out, &mut any, META_PROTOCOL_VERSION);
+        append_string(out, stateless.revision.as_str());
         if missing(META_CLIENT_CAPABILITIES) {
-            push(META_CLIENT_CAPABILITIES, stateless.capabilities);
+            append_member(out, &mut any, META_CLIENT_CAPABILITIES, stateless.capabilities);
         }
         if missing(META_CLIENT_INFO) {
-            push(META_CLIENT_INFO, stateless.identity);
+            append_member(out, &mut any, META_CLIENT_INFO, stateless.identity);
         }
         if let Some(level) = stateless.log_level.filter(|_| missing(META_LOG_LEVEL)) {
-            push(META_LOG_LEVEL, &format!("\"{}\"", level.as_str()));
+            append_name(out, &mut any, META_LOG_LEVEL);
+            append_string(out, level.as_str());
         }
     }
     if let Some(token) = add.token {
-        push("progressToken", &token.to_string());
+        append_name(out, &mut any, "progressToken");
+        append_u64(out, token.0);
     }
-    meta.push('}');
-    Some(meta)
+    out.push(b'}');
 }
 
 const RESERVED: [&str; 4] = [

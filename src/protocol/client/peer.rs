@@ -31,7 +31,7 @@ use super::compose::{Additions, Stateless};
 pub use super::fault::{CallFault, ConnectFault, RemoteError};
 use super::listening::Listening;
 use super::opening::Opening;
-use super::pending::Pending;
+use super::pending::{Pending, names_tasks};
 pub use super::pending::RequestSpec;
 use super::questions::Questions;
 pub use super::terms::{
@@ -71,6 +71,8 @@ pub(super) struct Setting {
 pub struct ClientPeer {
     pub(super) config: PeerConfig,
     pub(super) scan_limits: ScanLimits,
+    /// Our capabilities say that results may be tasks.
+    pub(super) takes_tasks: bool,
     pub(super) stage: Stage,
     pub(super) refusal: Option<ConnectFault>,
     pub(super) facts: Option<ServerFacts>,
@@ -93,6 +95,7 @@ impl ClientPeer {
     pub fn new(config: PeerConfig, now: Now) -> Self {
         Self {
             scan_limits: ScanLimits::from(&config.limits),
+            takes_tasks: names_tasks(&config.capabilities),
             opening: Opening::new(now, config.connect_timeout),
             config,
             stage: Stage::Opening,

@@ -183,19 +183,18 @@ impl ClientPeer {
     /// Makes a request. `id` is the caller's name for it and, the first time it is sent, its id on the wire;
     /// it must be new. Answered by exactly one [`PeerOutput::Response`], perhaps at once.
     pub fn request(&mut self, now: Now, id: UpstreamRequestId, spec: RequestSpec<'_>) {
-        let params = spec.params;
         match self.new_call(now, id, spec) {
-            Ok(call) => self.send_call(id, call, params, None),
+            Ok((call, params)) => self.send_call(id, call, &params, None),
             Err(fault) => self.respond(id, Err(fault)),
         }
     }
 
-    fn new_call(
+    fn new_call<'a>(
         &mut self,
         now: Now,
         id: UpstreamRequestId,
-        spec: RequestSpec<'_>,
-    ) -> Result<Call, CallFault> {
+        spec: RequestSpec<'a>,
+    ) -> Result<(Call, Params<'a>), CallFault> {
         let revision = match (&self.stage, &self.facts) {
             (Stage::Ready, Some(facts)) => facts.revision,
             (Stage::Over(why), _) => return Err(CallFault::Closed(why.clone())),
@@ -230,7 +229,7 @@ impl ClientPeer {
             caller: id,
             method: spec.method.into(),
             params: spec.params.filter(|_| may_repeat).map(Box::from),
-            takes_tasks: self.declares_tasks(&spec),
+            takes_tasks: self.declares_tasks(&spec, &params),
             headers: spec.headers,
             timeout: spec.timeout,
             total: spec.total,
@@ -245,18 +244,16 @@ impl ClientPeer {
             rounds: 0,
         };
         call.restart(now, self.config.limits.request_state_ttl);
-        Ok(call)
+        Ok((call, params))
     }
 
-    fn declares_tasks(&self, spec: &RequestSpec<'_>) -> bool {
-        let meta = spec.params.and_then(|params| member(params, "_meta"));
+    fn declares_tasks(&self, spec: &RequestSpec<'_>, params: &Params<'_>) -> bool {
+        let meta = params.meta().filter(|_| spec.raw_questions);
         let own = meta.and_then(|meta| member(meta, META_CLIENT_CAPABILITIES));
-        let capabilities = own.filter(|_| spec.raw_questions);
-        let capabilities = capabilities.or(spec.capabilities);
-        let capabilities = capabilities.unwrap_or(&self.config.capabilities);
-        member(capabilities, "extensions")
-            .and_then(|extensions| member(extensions, TASKS))
-            .is_some()
+        match own.or(spec.capabilities) {
+            Some(capabilities) => names_tasks(capabilities),
+            None => self.takes_tasks,
+        }
     }
 
     /// Sends a request, for the first time or with answers.
@@ -264,7 +261,7 @@ impl ClientPeer {
         &mut self,
         wire: UpstreamRequestId,
         call: Call,
-        params: Option<&str>,
+        params: &Params<'_>,
         retry: Option<Retry<'_>>,
     ) {
         let dialect = self.dialect();
@@ -274,13 +271,12 @@ impl ClientPeer {
         }
         add.token = call.asks_progress.then_some(wire);
         add.retry = retry;
-        let params = Params::read(&call.method, params).unwrap_or_default();
-        let body = compose::request(wire, &call.method, &params, &add);
+        let body = compose::request(wire, &call.method, params, &add);
         let by_header = self.config.carrier == Carrier::Http && is_stateless(dialect);
         let kind = OutgoingKind::Request {
             id: wire,
             method: call.method.clone(),
-            name: params.name().filter(|_| by_header),
+            name: by_header.then(|| params.name()).flatten(),
             headers: call.headers.clone(),
         };
         self.calls.sent.insert(wire, call);
@@ -291,8 +287,9 @@ impl ClientPeer {
     pub(super) fn send_call_again(&mut self, call: Call, retry: Retry<'_>) {
         match self.own_id() {
             Some(wire) => {
-                let params = call.params.clone();
-                self.send_call(wire, call, params.as_deref(), Some(retry));
+                let raw = call.params.clone();
+                let params = Params::read(&call.method, raw.as_deref()).unwrap_or_default();
+                self.send_call(wire, call, &params, Some(retry));
             }
             None => {
                 let why = "out of request ids";
@@ -480,6 +477,12 @@ impl ClientPeer {
             }
         }
     }
+}
+
+/// Whether a raw `ClientCapabilities` says that results may be tasks.
+pub(super) fn names_tasks(capabilities: &str) -> bool {
+    let extensions = member(capabilities, "extensions");
+    extensions.is_some_and(|extensions| member(extensions, TASKS).is_some())
 }
 
 const fn is_stateless(dialect: Dialect) -> bool {
