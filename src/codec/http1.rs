@@ -193,7 +193,10 @@ fn parse_request(bytes: &[u8], lines: usize) -> Result<RequestHead, HeadError> {
     Ok(head)
 }
 
-/// How many fields are parsed without an allocation.
+/// How many fields of an answer are parsed without an allocation.
+const FEW_FIELDS: usize = 16;
+
+/// How many fields of a request are parsed without an allocation.
 const STACK_FIELDS: usize = 100;
 
 /// Notes where the parts of a whole head lie. `start` is behind the empty lines before it.
@@ -253,8 +256,17 @@ fn note_request(
 }
 
 fn parse_response(bytes: &[u8], lines: usize) -> Result<ResponseHead, HeadError> {
-    let mut headers = vec![httparse::EMPTY_HEADER; lines.saturating_sub(1)];
-    let mut response = httparse::Response::new(&mut headers);
+    let mut stack = [httparse::EMPTY_HEADER; FEW_FIELDS];
+    let mut heap = Vec::new();
+    let fields = lines.saturating_sub(1);
+    let headers = match stack.get_mut(..fields) {
+        Some(headers) => headers,
+        None => {
+            heap.resize(fields, httparse::EMPTY_HEADER);
+            heap.as_mut_slice()
+        }
+    };
+    let mut response = httparse::Response::new(headers);
     let whole = response.parse(bytes).map_err(syntax_fault)?;
     let (Some(status), Some(minor), true) = (response.code, response.version, whole.is_complete())
     else {
@@ -271,8 +283,7 @@ fn parse_response(bytes: &[u8], lines: usize) -> Result<ResponseHead, HeadError>
 }
 
 fn fields_of(headers: &[httparse::Header<'_>]) -> Fields {
-    let field = |h: &httparse::Header<'_>| (Box::from(h.name), Box::from(h.value));
-    Fields(headers.iter().map(field).collect())
+    Fields::new(headers.iter().map(|field| (field.name, field.value)))
 }
 
 fn syntax_fault(error: httparse::Error) -> HeadError {

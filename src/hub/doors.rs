@@ -204,6 +204,12 @@ impl Hub {
         self.events.push_back(HubEvent::Diagnostic(diagnostic));
     }
 
+    /// Whether it makes no difference to a client that all was written: it reads, and is not about to be let go.
+    pub(super) fn is_unmoved_by_drain(&self, id: PeerId) -> bool {
+        let reads = |client: &LineClient| !client.closing && !client.link.is_paused();
+        !self.leaving.contains(&id) && self.lines.get(&id).is_some_and(reads)
+    }
+
     pub(super) fn handle_lines(&mut self, now: Now, id: PeerId, event: IoEvent<'_>) {
         let Some(client) = self.lines.get_mut(&id) else {
             return;

@@ -30,17 +30,21 @@ impl Hub {
 
 impl Driven for Hub {
     fn handle_io(&mut self, now: Now, wire: WireId, event: IoEvent<'_>) {
+        // One in two inputs under load, and nobody waits for it.
+        let drained = matches!(event, IoEvent::Drained) && self.ending.is_none();
         if wire >= span::FIRST_WIRE {
             if let Some(side) = &mut self.upstream {
                 side.manager.handle_io(now, wire, event);
+                if drained && side.manager.is_quiet() {
+                    return;
+                }
             }
             return self.settle(now);
         }
         match self.wires.get(&wire).copied() {
+            Some(Owner::Lines(peer)) if drained && self.is_unmoved_by_drain(peer) => return,
             Some(Owner::Lines(peer)) => self.handle_lines(now, peer, event),
             Some(Owner::Http) => {
-                // One in two inputs under load, and nobody waits for it.
-                let drained = matches!(event, IoEvent::Drained) && self.ending.is_none();
                 if drained && self.http.is_drained_unmoved(now, wire) {
                     return;
                 }

@@ -47,7 +47,6 @@ impl EventLoop {
             self.end_stdin(machines, now);
         }
         self.report_exits(machines, now);
-        self.ring_deadlines(machines, now);
     }
 
     /// Writes what the machines have left, once for each wire whose answer has not left at once.
@@ -291,7 +290,8 @@ impl EventLoop {
         Told::Now
     }
 
-    fn ring_deadlines(&mut self, machines: &mut [&mut dyn Driven], now: Now) {
+    /// Tells machines whose time has come.
+    pub(super) fn ring_deadlines(&mut self, machines: &mut [&mut dyn Driven], now: Now) {
         for at in 0..machines.len() {
             let Some(due) = machines[at].next_deadline().filter(|d| d.at <= now.up) else {
                 continue;

@@ -103,6 +103,13 @@ enum Alarm {
     Finish(usize),
 }
 
+/// A wait for the world.
+struct Sleep {
+    /// `None`: for as long as it takes.
+    until: Option<Uptime>,
+    why: &'static str,
+}
+
 /// Readiness events taken from the kernel at once; the rest come in the next turn. No limit: nothing is
 /// refused or lost by it.
 const EVENTS_MAX: usize = 256;
@@ -303,7 +310,8 @@ impl EventLoop {
     /// When the poll itself fails, which no peer can cause.
     pub fn turn(&mut self, machines: &mut [&mut dyn Driven]) -> io::Result<()> {
         self.settle(machines);
-        let (timeout, why) = self.sleep(machines);
+        let sleep = self.sleep(machines);
+        let timeout = sleep.until.map(|until| until.since(self.clock.up()));
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -312,9 +320,14 @@ impl EventLoop {
 
         let now = self.clock.now();
         if self.events.is_empty() && timeout != Some(Duration::ZERO) {
-            log::trace!("{}: woken for: {why}", now.up);
+            log::trace!("{}: woken for: {}", now.up, sleep.why);
         }
         self.dispatch(machines, now);
+        // Before that time only what happened just now can have made anything due, and the next wait, which
+        // is none then, finds it.
+        if sleep.until.is_some_and(|until| until <= now.up) {
+            self.ring_deadlines(machines, now);
+        }
         self.flush(machines, now);
         Ok(())
     }
@@ -413,11 +426,14 @@ impl EventLoop {
     }
 
     /// How long to wait, and what for.
-    fn sleep(&self, machines: &[&mut dyn Driven]) -> (Option<Duration>, &'static str) {
+    fn sleep(&self, machines: &[&mut dyn Driven]) -> Sleep {
         let lists = self.ready.len() + self.dirty.len() + self.notices.len();
         let lists = lists + self.finishing_ready.len() + self.ended.len();
         if lists > 0 || self.told_early || self.stdin_is_over() {
-            return (Some(Duration::ZERO), "unfinished work");
+            return Sleep {
+                until: Some(Uptime::ZERO),
+                why: "unfinished work",
+            };
         }
         let alarm = self.alarms.first().map(|(at, alarm)| {
             let why = match alarm {
@@ -432,9 +448,9 @@ impl EventLoop {
             .iter()
             .map(|machine| machine.next_deadline())
             .fold(alarm, Deadline::earlier);
-        match first {
-            Some(first) => (Some(first.at.since(self.clock.up())), first.why),
-            None => (None, "readiness"),
+        Sleep {
+            until: first.map(|first| first.at),
+            why: first.map_or("readiness", |first| first.why),
         }
     }
 

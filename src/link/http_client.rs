@@ -63,7 +63,7 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::http1::WriteError;
 use crate::codec::outbuf::OutBuf;
 use crate::codec::scan::ScanLimits;
-use crate::ids::{UpstreamRequestId, WireId, WireMint};
+use crate::ids::{IdMap, UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
 use crate::link::websocket::Full;
@@ -98,8 +98,8 @@ pub struct HttpLink {
     held: VecDeque<Outgoing>,
     /// Until when `notifications/initialized` holds the others up.
     holding: Option<Uptime>,
-    exchanges: BTreeMap<ExchangeId, Purpose>,
-    requests: BTreeMap<UpstreamRequestId, ExchangeId>,
+    exchanges: IdMap<ExchangeId, Purpose>,
+    requests: IdMap<UpstreamRequestId, ExchangeId>,
     /// Requests whose stream is to be taken up again, and when.
     waiting: BTreeMap<UpstreamRequestId, (Uptime, Box<Call>)>,
     listen: Listen,
@@ -160,8 +160,8 @@ impl HttpLink {
             session: Session::default(),
             held: VecDeque::new(),
             holding: None,
-            exchanges: BTreeMap::new(),
-            requests: BTreeMap::new(),
+            exchanges: IdMap::new(),
+            requests: IdMap::new(),
             waiting: BTreeMap::new(),
             listen: Listen::new(bounds.message_bytes_max),
             quiet_until: Uptime::ZERO,
@@ -240,7 +240,7 @@ impl HttpLink {
         self.life = Life::Closing(now.after(self.end_timeout));
         self.held.clear();
         self.waiting.clear();
-        self.requests.clear();
+        self.requests = IdMap::new();
         self.listen.reset();
         let exchanges = std::mem::take(&mut self.exchanges);
         let is_note = |exchange| matches!(exchanges.get(&exchange), Some(Purpose::Note { .. }));
@@ -290,16 +290,10 @@ impl HttpLink {
         let waiting = self.waiting.values().map(|(at, _)| *at).min();
         let waiting = waiting.map(|at| Deadline::new(at, "stream to be resumed"));
         let holding = self.holding.map(|at| Deadline::new(at, "initialized"));
-        [
-            closing,
-            listen,
-            waiting,
-            holding,
-            self.client.next_deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let first = Deadline::earlier(closing, listen);
+        let first = Deadline::earlier(first, waiting);
+        let first = Deadline::earlier(first, holding);
+        Deadline::earlier(first, self.client.next_deadline())
     }
 
     /// Something happened on a wire of this link.
@@ -362,8 +356,8 @@ impl HttpLink {
         self.client.close(None, |_| false);
         self.held.clear();
         self.holding = None;
-        self.exchanges.clear();
-        self.requests.clear();
+        self.exchanges = IdMap::new();
+        self.requests = IdMap::new();
         self.waiting.clear();
         self.listen.reset();
         self.events.push_back(UpstreamEvent::Closed(why));

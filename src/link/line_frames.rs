@@ -119,6 +119,7 @@ fn read_line(line: &[u8]) -> UpstreamEvent {
     UpstreamEvent::Message {
         bytes: line.to_vec(),
         on: None,
+        answer: None,
     }
 }
 

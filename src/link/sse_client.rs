@@ -331,7 +331,11 @@ impl SseLink {
             }
             Fed::Message(bytes) => messages.push(if std::str::from_utf8(bytes).is_ok() {
                 let bytes = bytes.to_vec();
-                UpstreamEvent::Message { bytes, on: None }
+                UpstreamEvent::Message {
+                    bytes,
+                    on: None,
+                    answer: None,
+                }
             } else {
                 not_utf8(bytes, None)
             }),

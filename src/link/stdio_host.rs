@@ -122,6 +122,12 @@ impl StdioHost {
         self.sink.out.len() > self.out_high
     }
 
+    /// Nothing is read from the client until it has read what waits for it.
+    #[must_use]
+    pub const fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// Where messages for the client are written.
     pub fn sink(&mut self) -> &mut dyn MessageSink {
         &mut self.sink

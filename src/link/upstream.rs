@@ -3,7 +3,7 @@
 
 use crate::ids::UpstreamRequestId;
 use crate::link::{ExitReport, IoFault};
-use crate::protocol::client::{RequestEnd, StatusEnd};
+use crate::protocol::client::{AnswerPlaces, RequestEnd, StatusEnd};
 use crate::secret::Quoted;
 
 /// What happened on a link to a server. `Closed` comes once, last.
@@ -11,12 +11,14 @@ use crate::secret::Quoted;
 pub enum UpstreamEvent {
     /// Messages can be sent now. The first event, unless `Closed` is.
     Up,
-    /// One message, as bytes that nobody has read: a line, the data of an event, a body.
+    /// One message: a line, the data of an event, a body.
     Message {
         /// The JSON text, or what the server took for it.
         bytes: Vec<u8>,
         /// Whose answer stream it came on; `None` where there is one stream for all.
         on: Option<UpstreamRequestId>,
+        /// Where its parts are, when the link has read it and it is an answer.
+        answer: Option<AnswerPlaces>,
     },
     /// Bytes that cannot be a message: a line that is not UTF-8, or one over the limit, skipped to its end.
     Unreadable {

@@ -61,10 +61,15 @@ impl Manager {
         if let Some(error) = self.refusal(id, &call) {
             return self.answer_ticket(call.ticket, Err(error));
         }
-        if self.find(id, &call).is_none() {
+        let mut found = self.find(id, &call);
+        if found.is_none() {
+            if let Some(key) = self.unlisted_at(id, &call) {
+                return self.submit_unlisted(now, id, &key, call);
+            }
             self.connect(now, id);
+            found = self.find(id, &call);
         }
-        let Some((key, tool)) = self.find(id, &call) else {
+        let Some((key, tool)) = found else {
             let settling = self.slots_of(id).any(|slot| slot.upstream.is_settling());
             let only = self
                 .only_server()
@@ -160,6 +165,18 @@ impl Manager {
         };
         let job = Job::new(Some(call.ticket), work, call.options);
         self.submit(now, id, key, job);
+    }
+
+    /// The only server there is, when a tool that nobody lists is left to it and it is connected to: there is
+    /// nothing to wait for then.
+    fn unlisted_at(&self, id: RuntimeId, call: &Undecided) -> Option<ServerKey> {
+        let key = self.only_server().filter(|_| call.options.unlisted)?;
+        let runtime = self.runtimes.get(&id)?;
+        let slot = self.slot_of(id, key)?;
+        if !runtime.wants_all || !runtime.tools_left {
+            return None;
+        }
+        slot.upstream.is_at_work().then(|| key.clone())
     }
 
     fn only_server(&self) -> Option<&ServerKey> {

@@ -206,7 +206,7 @@ pub use self::upstream::ServerState;
 use self::upstream::{Face, Upstream};
 use crate::clock::{Now, Uptime};
 use crate::entropy::Entropy;
-use crate::ids::{QuestionId, RuntimeId, TicketId, UpstreamRequestId, WireId, WireMint};
+use crate::ids::{IdMap, QuestionId, RuntimeId, TicketId, UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::IoRequest;
 
@@ -232,7 +232,7 @@ pub struct Manager {
     slots: BTreeMap<UpstreamId, Slot>,
     shared: BTreeMap<ServerKey, UpstreamId>,
     reserved: Reserved,
-    tickets: BTreeMap<TicketId, Ticket>,
+    tickets: IdMap<TicketId, Ticket>,
     questions: BTreeMap<QuestionId, Asked>,
     wires: WireMint,
     wires_of: BTreeMap<WireId, UpstreamId>,
@@ -269,7 +269,7 @@ impl Manager {
             slots: BTreeMap::new(),
             shared: BTreeMap::new(),
             reserved: Reserved::default(),
-            tickets: BTreeMap::new(),
+            tickets: IdMap::new(),
             questions: BTreeMap::new(),
             wires: WireMint::starting_at(first_wire),
             wires_of: BTreeMap::new(),
@@ -444,6 +444,12 @@ impl Manager {
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.closed && self.slots.is_empty()
+    }
+
+    /// Nothing waits to be told or to be done.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.outputs.is_empty() && self.io.is_empty()
     }
 
     /// The next thing to tell its owner.

@@ -12,13 +12,17 @@ use crate::ids::{RuntimeId, TicketId};
 impl Manager {
     /// Hands on one thing that an upstream has said.
     pub(super) fn route(&mut self, now: Now, id: UpstreamId, output: UpstreamOutput) {
+        if let UpstreamOutput::Answer { ticket, outcome } = output {
+            return self.conclude(now, ticket, outcome);
+        }
         let Some(slot) = self.slots.get(&id) else {
             return;
         };
         let key = slot.key.clone();
         let owners: Vec<RuntimeId> = slot.owners.iter().copied().collect();
         match output {
-            UpstreamOutput::Answer { ticket, outcome } => self.conclude(now, ticket, outcome),
+            // Answers have gone before: they are most of what comes, and concern nobody else.
+            UpstreamOutput::Answer { .. } => {}
             UpstreamOutput::Progress { ticket, params } => {
                 if let Some(known) = self.tickets.get(&ticket) {
                     let runtime = known.runtime;

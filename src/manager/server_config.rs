@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::uri::Uri;
@@ -12,7 +13,7 @@ use crate::secret::Secret;
 
 /// A key of the configured server map, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServerKey(pub Box<str>);
+pub struct ServerKey(pub Arc<str>);
 
 impl ServerKey {
     /// The key as text.

@@ -227,6 +227,12 @@ impl Upstream {
         self.state == State::Opening || self.listing
     }
 
+    /// Connected, with nothing of its own to find out first, and to be kept so: [`connect`](Self::connect)
+    /// would change nothing.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.state == State::Ready && self.wanted && !self.listing && !self.retired
+    }
+
     /// Connects. `keep_trying`: after a failure too, until it is told otherwise.
     pub(super) fn connect(&mut self, turn: &mut Turn<'_>, keep_trying: bool) {
         self.wanted |= keep_trying && !self.retired;
@@ -420,16 +426,16 @@ impl Upstream {
         let renewal = self
             .renew_by
             .map(|at| Deadline::new(at, "renewal of a lost session"));
-        [
-            resting,
-            renewal,
-            self.lists.next_deadline(),
-            line.and_then(|line| line.link.next_deadline()),
-            line.and_then(|line| line.peer.next_deadline()),
-        ]
-        .into_iter()
-        .chain(ending)
-        .fold(None, Deadline::earlier)
+        let first = Deadline::earlier(resting, renewal);
+        let first = Deadline::earlier(first, self.lists.next_deadline());
+        let first = match line {
+            Some(line) => {
+                let first = Deadline::earlier(first, line.link.next_deadline());
+                Deadline::earlier(first, line.peer.next_deadline())
+            }
+            None => first,
+        };
+        ending.fold(first, Deadline::earlier)
     }
 
     pub(super) fn poll_output(&mut self) -> Option<UpstreamOutput> {
@@ -558,7 +564,10 @@ impl Upstream {
         let Some(line) = &mut self.line else { return };
         match event {
             UpstreamEvent::Up => line.peer.handle_up(turn.now),
-            UpstreamEvent::Message { bytes, on } => line.peer.handle_message(turn.now, &bytes, on),
+            UpstreamEvent::Message { bytes, on, answer } => match answer {
+                Some(places) => line.peer.handle_answer(turn.now, &bytes, &places, on),
+                None => line.peer.handle_message(turn.now, &bytes, on),
+            },
             UpstreamEvent::Unreadable { why, sample, on: _ } => {
                 line.peer.handle_unreadable(turn.now, &why, &sample);
             }

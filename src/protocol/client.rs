@@ -3,6 +3,7 @@
 //! A [`peer`] holds the conversation; a link frames what it is given here and picks the HTTP headers that
 //! go with it. The two never see each other: whoever owns both hands the messages over.
 
+mod answer;
 mod compose;
 mod era;
 mod fault;
@@ -15,6 +16,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
+pub use self::answer::AnswerPlaces;
 use crate::ids::UpstreamRequestId;
 use crate::protocol::revision::Revision;
 

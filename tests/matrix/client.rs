@@ -370,7 +370,7 @@ impl Machine {
     fn handle_link(&mut self, now: Now, event: UpstreamEvent) {
         match event {
             UpstreamEvent::Up => self.peer.handle_up(now),
-            UpstreamEvent::Message { bytes, on } => {
+            UpstreamEvent::Message { bytes, on, .. } => {
                 self.note(&bytes, on);
                 self.peer.handle_message(now, &bytes, on);
             }

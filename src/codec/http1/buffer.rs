@@ -4,6 +4,9 @@ use memchr::{memchr, memchr2};
 
 use super::{HeadError, HeadLimits, is_token_byte};
 
+/// Most heads are shorter than this: the first one is kept without growing.
+const USUAL_BYTES: usize = 512;
+
 /// How a head must begin, so that a stranger's bytes are refused at once and not after 16 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
@@ -90,6 +93,9 @@ impl HeadBuffer {
     /// belong to the head. Nothing behind the end is taken.
     pub(super) fn take(&mut self, input: &[u8]) -> Result<Option<usize>, HeadError> {
         let mut used = 0;
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(input.len().min(USUAL_BYTES));
+        }
         loop {
             let rest = &input[used..];
             let newline = memchr(b'\n', rest);

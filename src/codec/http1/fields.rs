@@ -3,9 +3,36 @@
 
 /// The fields of a head, in order. Names compare without regard to case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields(pub(super) Vec<(Box<str>, Box<[u8]>)>);
+pub struct Fields {
+    /// All names, one behind the other.
+    names: String,
+    values: Vec<u8>,
+    /// Where the name and the value of each end.
+    ends: Vec<(usize, usize)>,
+}
 
 impl Fields {
+    /// These fields, in this order.
+    pub(super) fn new<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Self {
+        let lengths = fields
+            .clone()
+            .map(|(name, value)| (name.len(), value.len()));
+        let (count, names, values) = lengths.fold((0, 0, 0), |(count, names, values), (n, v)| {
+            (count + 1, names + n, values + v)
+        });
+        let mut made = Self {
+            names: String::with_capacity(names),
+            values: Vec::with_capacity(values),
+            ends: Vec::with_capacity(count),
+        };
+        for (name, value) in fields {
+            made.names.push_str(name);
+            made.values.extend_from_slice(value);
+            made.ends.push((made.names.len(), made.values.len()));
+        }
+        made
+    }
+
     /// All values of one name, in order.
     pub fn all<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         self.iter()
@@ -39,7 +66,12 @@ impl Fields {
 
     /// Every field as (name, value), in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.0.iter().map(|(name, value)| (&**name, &**value))
+        let mut from = (0, 0);
+        self.ends.iter().map(move |to| {
+            let field = (&self.names[from.0..to.0], &self.values[from.1..to.1]);
+            from = *to;
+            field
+        })
     }
 }
 

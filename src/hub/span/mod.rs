@@ -26,7 +26,7 @@ use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
 use crate::diagnostic::{Diagnostic, Subject};
 use crate::entropy::Entropy;
-use crate::ids::{CallId, PeerId, RuntimeId, TicketId, WireId};
+use crate::ids::{CallId, IdMap, PeerId, RuntimeId, TicketId, WireId};
 use crate::limits::Limits;
 use crate::link::Driven as _;
 use crate::manager::lock::LockRule;
@@ -50,10 +50,10 @@ pub struct UpstreamConfig {
 pub(in crate::hub) struct UpstreamSide {
     pub(in crate::hub) manager: Manager,
     prefix: Prefix,
-    runtimes: BTreeMap<PeerId, RuntimeId>,
+    runtimes: IdMap<PeerId, RuntimeId>,
     clients: BTreeMap<RuntimeId, PeerId>,
-    tickets: BTreeMap<TicketId, CallId>,
-    calls: BTreeMap<CallId, TicketId>,
+    tickets: IdMap<TicketId, CallId>,
+    calls: IdMap<CallId, TicketId>,
     /// Nothing is offered beside the servers.
     alone: bool,
     lists: Lists,
@@ -96,10 +96,10 @@ impl UpstreamSide {
         Self {
             manager,
             prefix: config.prefix,
-            runtimes: BTreeMap::new(),
+            runtimes: IdMap::new(),
             clients: BTreeMap::new(),
-            tickets: BTreeMap::new(),
-            calls: BTreeMap::new(),
+            tickets: IdMap::new(),
+            calls: IdMap::new(),
             alone,
             lists: Lists::new(limits),
             parked: Vec::new(),

@@ -253,7 +253,7 @@ impl Call {
                 // A refusal that names the request has nothing to do with the session, whatever it says.
                 let body = &other.status.body;
                 let unpacked = unpack(body, self.id, false, &self.limits.scan);
-                let own = matches!(unpacked, Unpacked::One { answers: true });
+                let own = matches!(unpacked, Unpacked::One { answer: Some(_) });
                 Next::Over(Some(other.into_end(self.in_session && !own)))
             }
             Reply::Events => {
@@ -290,8 +290,8 @@ impl Call {
             false => "no Content-Type",
         };
         let otherwise = match &unpacked {
-            Unpacked::One { answers: true } | Unpacked::Several { answers: true, .. } => None,
-            Unpacked::One { answers: false } | Unpacked::Several { answers: false, .. } => {
+            Unpacked::One { answer: Some(_) } | Unpacked::Several { answers: true, .. } => None,
+            Unpacked::One { answer: None } | Unpacked::Several { answers: false, .. } => {
                 let found = format!("{kind}, and no answer to this request in it");
                 Some(unexpected(status, found, &body))
             }
@@ -302,7 +302,7 @@ impl Call {
             Unpacked::Not(error) => Some(RequestEnd::Broken(format!("unreadable answer: {error}"))),
         };
         self.last_words.clear();
-        if body.len() <= LAST_WORDS_BYTES_MAX {
+        if otherwise.is_some() && body.len() <= LAST_WORDS_BYTES_MAX {
             self.last_words.extend_from_slice(&body);
         }
         deliver(unpacked, body, id, events);
@@ -387,14 +387,16 @@ fn deliver(
     events: &mut VecDeque<UpstreamEvent>,
 ) -> bool {
     let on = Some(id);
+    let message = |bytes, answer| UpstreamEvent::Message { bytes, on, answer };
     match unpacked {
-        Unpacked::One { answers } => {
-            events.push_back(UpstreamEvent::Message { bytes, on });
+        Unpacked::One { answer } => {
+            let answers = answer.is_some();
+            events.push_back(message(bytes, answer));
             answers
         }
         Unpacked::Several { members, answers } => {
             for bytes in members {
-                events.push_back(UpstreamEvent::Message { bytes, on });
+                events.push_back(message(bytes, None));
             }
             answers
         }
@@ -403,7 +405,7 @@ fn deliver(
             false
         }
         Unpacked::Not(_) => {
-            events.push_back(UpstreamEvent::Message { bytes, on });
+            events.push_back(message(bytes, None));
             false
         }
     }

@@ -21,7 +21,7 @@ use crate::clock::{Now, Uptime};
 use crate::codec::http_body::Framing;
 use crate::codec::http1::ResponseHead;
 use crate::codec::outbuf::OutBuf;
-use crate::ids::{WireId, WireMint};
+use crate::ids::{IdMap, Key, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::{IoEvent, IoFault, IoRequest};
 use crate::protocol::client::BODY_KEPT_MAX;
@@ -30,6 +30,12 @@ use crate::secret::{Quoted, Secret};
 /// One request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ExchangeId(u64);
+
+impl Key for ExchangeId {
+    fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// The methods we use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +108,7 @@ pub(crate) struct Client {
     lines: BTreeMap<WireId, Line>,
     /// Connections without a request; the one used last is used next.
     idle: Vec<WireId>,
-    places: BTreeMap<ExchangeId, WireId>,
+    places: IdMap<ExchangeId, WireId>,
     /// Last bytes of wires that were let go of in good order; the loop takes them once.
     leaving: BTreeMap<WireId, OutBuf>,
     last_exchange: u64,
@@ -142,7 +148,7 @@ impl Client {
             kept_bytes_max,
             lines: BTreeMap::new(),
             idle: Vec::new(),
-            places: BTreeMap::new(),
+            places: IdMap::new(),
             leaving: BTreeMap::new(),
             last_exchange: 0,
             io: VecDeque::new(),
@@ -264,9 +270,16 @@ impl Client {
         let Some(job) = job.as_mut().filter(|job| !job.written && wire.is_idle()) else {
             return;
         };
-        let start = format!("{} {} HTTP/1.1\r\n", job.method.as_str(), job.path);
+        let (method, path) = (job.method.as_str(), job.path.as_str());
         let rest = job.rest.as_ref().map_or(&[][..], |rest| rest.expose());
-        wire.send(now, [start.as_bytes(), rest]);
+        let parts = [
+            method.as_bytes(),
+            b" ",
+            path.as_bytes(),
+            b" HTTP/1.1\r\n",
+            rest,
+        ];
+        wire.send(now, &parts);
         job.written = true;
         if !room {
             job.rest = None;

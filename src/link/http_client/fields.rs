@@ -53,6 +53,8 @@ fn is_param(name: &str) -> bool {
 pub(crate) struct FieldWriter {
     /// What all requests have in common, as lines. Holds secrets.
     common: Secret<Vec<u8>>,
+    /// The same for messages, which say what they are and what they want.
+    message: Secret<Vec<u8>>,
     /// A trace context is configured: no client's takes its place.
     traces_itself: bool,
 }
@@ -88,8 +90,16 @@ impl FieldWriter {
             let agent = concat!("drawspan/", env!("CARGO_PKG_VERSION"));
             append_field(&mut common, "User-Agent", agent)?;
         }
+        let mut message = common.clone();
+        append_field(
+            &mut message,
+            "Accept",
+            "application/json, text/event-stream",
+        )?;
+        append_field(&mut message, "Content-Type", "application/json")?;
         Ok(Self {
             common: Secret::new(common),
+            message: Secret::new(message),
             traces_itself,
         })
     }
@@ -103,11 +113,10 @@ impl FieldWriter {
         message: &Outgoing,
         session: SessionFields<'_>,
     ) -> Result<Vec<u8>, WriteError> {
-        let common = self.common.expose();
-        let mut out = Vec::with_capacity(common.len() + message.body.len() + 256);
-        out.extend_from_slice(common);
-        append_field(&mut out, "Accept", "application/json, text/event-stream")?;
-        append_field(&mut out, "Content-Type", "application/json")?;
+        let usual = self.message.expose();
+        let id = session.id.map_or(0, str::len);
+        let mut out = Vec::with_capacity(usual.len() + message.body.len() + id + 256);
+        out.extend_from_slice(usual);
         match message.dialect {
             Dialect::Handshake => {}
             Dialect::Session(revision) => {

@@ -118,7 +118,11 @@ impl Listen {
                 *fruitless = 0;
                 events.push_back(if std::str::from_utf8(bytes).is_ok() {
                     let bytes = bytes.to_vec();
-                    UpstreamEvent::Message { bytes, on: None }
+                    UpstreamEvent::Message {
+                        bytes,
+                        on: None,
+                        answer: None,
+                    }
                 } else {
                     not_utf8(bytes, None)
                 });

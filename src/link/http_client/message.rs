@@ -3,14 +3,15 @@
 use crate::codec::jsonrpc::{Message, Outcome, classify};
 use crate::codec::scan::{BatchMember, Envelope, IdField, ScanError, ScanLimits, Scanned, scan};
 use crate::ids::UpstreamRequestId;
+use crate::protocol::client::AnswerPlaces;
 
 /// What some bytes hold.
 #[derive(Debug)]
 pub(super) enum Unpacked {
     /// One message, or something that is none.
     One {
-        /// It answers the request.
-        answers: bool,
+        /// Where its parts are, if it answers the request.
+        answer: Option<AnswerPlaces>,
     },
     /// The members of an array, as they are written.
     Several {
@@ -30,14 +31,14 @@ pub(super) fn unpack(
 ) -> Unpacked {
     match scan(bytes, limits) {
         Ok(Scanned::One(envelope)) => Unpacked::One {
-            answers: answers(envelope, id),
+            answer: answer(envelope, bytes, id),
         },
         Ok(Scanned::Batch(members)) if batches => {
             let mut found = false;
             let raw = members.into_iter().map(|member| match member {
                 BatchMember::Message(envelope) => {
                     let raw = envelope.raw.as_bytes().to_vec();
-                    found |= answers(envelope, id);
+                    found |= answer(envelope, bytes, id).is_some();
                     raw
                 }
                 BatchMember::NotAnObject(raw) => raw.as_bytes().to_vec(),
@@ -48,23 +49,30 @@ pub(super) fn unpack(
                 answers: found,
             }
         }
-        Ok(Scanned::Batch(_) | Scanned::Other) => Unpacked::One { answers: false },
+        Ok(Scanned::Batch(_) | Scanned::Other) => Unpacked::One { answer: None },
         Err(error) => Unpacked::Not(error),
     }
 }
 
-/// Whether this is the answer to `id`, which some servers spell `"1"` or `1.0`.
-fn answers(envelope: Envelope<'_>, id: UpstreamRequestId) -> bool {
-    let Ok(Message::Response { id: found, .. }) = classify(envelope) else {
-        return false;
-    };
-    let raw = match found {
-        IdField::Usable(raw) | IdField::Unusable(raw) => raw,
-        IdField::Absent | IdField::Null => return false,
+/// The parts of this message in `bytes`, if it is the answer to `id`, which some servers spell `"1"` or `1.0`.
+fn answer(envelope: Envelope<'_>, bytes: &[u8], id: UpstreamRequestId) -> Option<AnswerPlaces> {
+    let message = classify(envelope).ok()?;
+    let raw = match message {
+        Message::Response {
+            id: IdField::Usable(raw) | IdField::Unusable(raw),
+            ..
+        } => raw,
+        Message::Response {
+            id: IdField::Absent | IdField::Null,
+            ..
+        }
+        | Message::Request { .. }
+        | Message::Notification { .. } => return None,
     };
     let bare = raw.trim_matches('"');
     let bare = bare.strip_suffix(".0").unwrap_or(bare);
-    bare.parse() == Ok(id.0)
+    let ours = bare.parse() == Ok(id.0);
+    AnswerPlaces::of(&message, bytes).filter(|_| ours)
 }
 
 /// Whether this is an error that does not say what it answers.

@@ -51,17 +51,18 @@ impl Kind {
     /// Reads a head.
     pub(crate) fn of(now: Now, head: &ResponseHead, framing: Framing) -> Self {
         let fields = &head.fields;
-        let content_type = fields.only("content-type").map(str::to_owned);
-        let status = StatusEnd {
-            status: head.status,
-            content_type,
-            body: Vec::new(),
-            challenge: joined(fields, "www-authenticate"),
-            retry_after_ms: fields
-                .only("retry-after")
-                .and_then(|value| retry_after_ms(value, now.unix_ms)),
+        let other = |meaning| {
+            let status = StatusEnd {
+                status: head.status,
+                content_type: fields.only("content-type").map(str::to_owned),
+                body: Vec::new(),
+                challenge: joined(fields, "www-authenticate"),
+                retry_after_ms: fields
+                    .only("retry-after")
+                    .and_then(|value| retry_after_ms(value, now.unix_ms)),
+            };
+            Self::Other(Other { meaning, status })
         };
-        let other = |meaning| Self::Other(Other { meaning, status });
         if !(200..300).contains(&head.status) {
             return other(Meaning::Status);
         }
@@ -69,14 +70,15 @@ impl Kind {
             return other(Meaning::Unexpected(format!("Content-Encoding {coding}")));
         }
         let essence = other_essence(fields);
-        if essence.as_deref() == Some("text/event-stream") {
+        let is = |media: &str| essence.is_some_and(|essence| essence.eq_ignore_ascii_case(media));
+        if is("text/event-stream") {
             return Self::Events;
         }
         if matches!(head.status, 202 | 204) || framing.is_empty() {
             return other(Meaning::Accepted);
         }
-        match essence.as_deref() {
-            Some("application/json") => Self::Json { typed: true },
+        match essence {
+            Some(_) if is("application/json") => Self::Json { typed: true },
             None => Self::Json { typed: false },
             Some(_) => {
                 let found = fields.only("content-type").unwrap_or("several");
@@ -86,14 +88,13 @@ impl Kind {
     }
 }
 
-/// The media type without its parameters, in lower case; empty when it is no text or stands twice.
-fn other_essence(fields: &Fields) -> Option<String> {
+/// The media type without its parameters; empty when it is no text or stands twice.
+fn other_essence(fields: &Fields) -> Option<&str> {
     if !fields.has("content-type") {
         return None;
     }
     let value = fields.only("content-type").unwrap_or("");
-    let essence = value.split(';').next().unwrap_or("").trim();
-    Some(essence.to_ascii_lowercase())
+    Some(value.split(';').next().unwrap_or("").trim())
 }
 
 /// The coding of a body that has one.

@@ -200,9 +200,10 @@ impl Wire {
     }
 
     /// Sends a request, head and body together.
-    pub(super) fn send(&mut self, now: Now, parts: [&[u8]; 2]) {
+    pub(super) fn send(&mut self, now: Now, parts: &[&[u8]]) {
         debug_assert!(self.is_idle(), "wire {} is not idle", self.id);
         let tail = self.out.tail();
+        tail.reserve(parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| tail.extend_from_slice(part));
         self.request_bytes = self.out.len();
         (self.unsent, self.moved) = (self.out.len(), now.up);

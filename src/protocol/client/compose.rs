@@ -287,7 +287,12 @@ fn append_meta(out: &mut Vec<u8>, old: Option<&str>, add: &Additions<'_>) {
         append_name(out, &mut any, META_PROTOCOL_VERSION);
         append_string(out, stateless.revision.as_str());
         if missing(META_CLIENT_CAPABILITIES) {
-            append_member(out, &mut any, META_CLIENT_CAPABILITIES, stateless.capabilities);
+            append_member(
+                out,
+                &mut any,
+                META_CLIENT_CAPABILITIES,
+                stateless.capabilities,
+            );
         }
         if missing(META_CLIENT_INFO) {
             append_member(out, &mut any, META_CLIENT_INFO, stateless.identity);

@@ -27,12 +27,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::answer::AnswerPlaces;
 use super::compose::{Additions, Stateless};
 pub use super::fault::{CallFault, ConnectFault, RemoteError};
 use super::listening::Listening;
 use super::opening::Opening;
-use super::pending::{Pending, names_tasks};
 pub use super::pending::RequestSpec;
+use super::pending::{Pending, names_tasks};
 use super::questions::Questions;
 pub use super::terms::{
     EraChoice, ListKind, OWN_IDS, PeerConfig, PeerOutput, SAMPLE_BYTES_MAX, ServerFacts,
@@ -184,6 +185,22 @@ impl ClientPeer {
             Ok(Scanned::Batch(members)) => self.handle_batch(now, bytes, &members, on),
             Ok(Scanned::Other) => self.noise("a message is a JSON object", bytes),
             Err(error) => self.unreadable(now, &error.to_string(), bytes),
+        }
+    }
+
+    /// The same for an answer that was read already: where its parts are.
+    pub fn handle_answer(
+        &mut self,
+        now: Now,
+        bytes: &[u8],
+        places: &AnswerPlaces,
+        on: Option<UpstreamRequestId>,
+    ) {
+        match places.parts(bytes).filter(|_| self.is_ready()) {
+            Some((id, outcome)) => {
+                self.handle_response(now, IdField::Usable(id), outcome, on, bytes.trim_ascii());
+            }
+            None => self.handle_message(now, bytes, on),
         }
     }
 
