@@ -470,14 +470,10 @@ impl Bridge {
     /// When [`Bridge::handle_timeout`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Deadline> {
-        [
-            self.waiters.next_deadline(),
-            self.approvals.next_deadline(),
-            self.permissions.next_deadline(),
-            self.steps.next_deadline(),
-        ]
-        .into_iter()
-        .fold(None, Deadline::earlier)
+        let (waiters, approvals) = (self.waiters.next_deadline(), self.approvals.next_deadline());
+        let (permissions, steps) = (self.permissions.next_deadline(), self.steps.next_deadline());
+        let first = Deadline::earlier(waiters, approvals);
+        Deadline::earlier(first, Deadline::earlier(permissions, steps))
     }
 
     /// The next thing to do.

@@ -1,7 +1,7 @@
 //! The hub as its loop sees it: whose each wire is, and what becomes of what happens there.
 
 use super::Hub;
-use super::span::{self, UpstreamSide};
+use super::span;
 use crate::clock::{Deadline, Now};
 use crate::codec::outbuf::OutBuf;
 use crate::ids::{CallId, PeerId, WireId};
@@ -121,28 +121,23 @@ impl Driven for Hub {
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
-        let fixed = [
-            self.ending_deadline(),
-            self.http.next_deadline(),
-            self.gateway
-                .as_ref()
-                .and_then(|gateway| gateway.wire.next_deadline()),
-            self.gateway
-                .as_ref()
-                .and_then(|gateway| gateway.session.next_deadline()),
-            self.local
-                .as_ref()
-                .and_then(|local| local.desk.next_deadline()),
-            self.upstream.as_ref().and_then(UpstreamSide::next_deadline),
-            self.plugins.next_deadline(),
-            self.upstream
-                .as_ref()
-                .and_then(|side| side.openings.next_deadline()),
-            self.bridge.next_deadline(),
-            self.gate.next_deadline(),
-        ];
+        let mut first = Deadline::earlier(self.ending_deadline(), self.http.next_deadline());
+        if let Some(gateway) = &self.gateway {
+            first = Deadline::earlier(first, gateway.wire.next_deadline());
+            first = Deadline::earlier(first, gateway.session.next_deadline());
+        }
+        if let Some(local) = &self.local {
+            first = Deadline::earlier(first, local.desk.next_deadline());
+        }
+        if let Some(side) = &self.upstream {
+            first = Deadline::earlier(first, side.next_deadline());
+            first = Deadline::earlier(first, side.openings.next_deadline());
+        }
+        first = Deadline::earlier(first, self.plugins.next_deadline());
+        first = Deadline::earlier(first, self.bridge.next_deadline());
+        first = Deadline::earlier(first, self.gate.next_deadline());
         let hooks = self.hooks.values().map(CommandRun::next_deadline);
-        fixed.into_iter().chain(hooks).fold(None, Deadline::earlier)
+        hooks.fold(first, Deadline::earlier)
     }
 
     fn outgoing(&mut self, wire: WireId) -> Option<&mut OutBuf> {

@@ -33,15 +33,21 @@ impl Manager {
         let Some(runtime) = self.runtimes.get_mut(&id) else {
             return;
         };
-        let before = std::mem::replace(&mut runtime.last_used, now.up);
-        self.idle.remove(&(self.idle_at(before), id));
-        self.idle.insert((self.idle_at(now.up), id));
+        runtime.last_used = now.up;
+        if runtime.look_at.is_none() {
+            self.look_later(id);
+        }
     }
 
-    /// When a runtime that was used then has been idle for long enough: never, where the limit is 0.
-    pub(super) fn idle_at(&self, last_used: Uptime) -> Uptime {
+    /// Sees to it that a runtime is looked at when it will have been idle for long enough. One that is used
+    /// meanwhile stays where it is in the row: it is looked at too early then, once, and not moved by each use.
+    fn look_later(&mut self, id: RuntimeId) {
         let ttl = self.limits.runtime_idle_ttl;
-        last_used.after(if ttl.is_zero() { Duration::MAX } else { ttl })
+        if let Some(runtime) = self.runtimes.get_mut(&id) {
+            let at = idle_at(runtime.last_used, ttl);
+            runtime.look_at = Some(at);
+            self.idle.insert((at, id));
+        }
     }
 
     /// Lets go of the connections of runtimes that nobody has used for long enough. A runtime that is in
@@ -52,6 +58,11 @@ impl Manager {
             let Some(runtime) = self.runtimes.get_mut(&id) else {
                 continue;
             };
+            runtime.look_at = None;
+            if idle_at(runtime.last_used, self.limits.runtime_idle_ttl) > now.up {
+                self.look_later(id);
+                continue;
+            }
             if !runtime.is_idle() {
                 self.touch(now, id);
                 continue;
@@ -72,7 +83,15 @@ impl Manager {
             slot.owners
                 .iter()
                 .filter_map(|owner| self.runtimes.get(owner))
-                .all(|runtime| runtime.is_idle() && self.idle_at(runtime.last_used) <= now.up)
+                .all(|runtime| {
+                    let at = idle_at(runtime.last_used, self.limits.runtime_idle_ttl);
+                    runtime.is_idle() && at <= now.up
+                })
         })
     }
+}
+
+/// When a runtime that was used then has been idle for long enough: never, where the limit is 0.
+fn idle_at(last_used: Uptime, ttl: Duration) -> Uptime {
+    last_used.after(if ttl.is_zero() { Duration::MAX } else { ttl })
 }

@@ -419,7 +419,9 @@ impl Manager {
             }
         }
         if let Some(runtime) = self.runtimes.remove(&id) {
-            self.idle.remove(&(self.idle_at(runtime.last_used), id));
+            if let Some(at) = runtime.look_at {
+                self.idle.remove(&(at, id));
+            }
         }
         for upstream in left {
             self.renew_wishes(now, upstream);

@@ -37,6 +37,8 @@ pub(super) struct Runtime {
     pub(super) leases: u32,
     pub(super) wishes: Wishes,
     pub(super) last_used: Uptime,
+    /// When it is looked at whether it is idle: not later than it is, where it is at all.
+    pub(super) look_at: Option<Uptime>,
     pub(super) open: BTreeSet<TicketId>,
     /// Questions of its servers that wait for an answer.
     pub(super) questions: usize,
@@ -91,6 +93,7 @@ impl Runtime {
             leases: 0,
             wishes: Wishes::default(),
             last_used: now,
+            look_at: None,
             open: BTreeSet::new(),
             questions: 0,
             undecided: Vec::new(),

@@ -22,6 +22,7 @@ use crate::codec::scan::{Text, members};
 use crate::ids::UpstreamRequestId;
 use crate::protocol::message::{
     LogLevel, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION,
+    member,
 };
 use crate::protocol::revision::Revision;
 
@@ -82,13 +83,11 @@ pub(super) struct Params<'a> {
     has_retry: bool,
     /// `requestState` is.
     has_state: bool,
-    /// The member that routing headers repeat.
-    name: Option<Text<'a>>,
 }
 
 impl<'a> Params<'a> {
-    /// Reads `params` of a request of `method`; `None` when they are no object.
-    pub(super) fn read(method: &str, raw: Option<&'a str>) -> Option<Self> {
+    /// Reads `params` of a request; `None` when they are no object.
+    pub(super) fn read(raw: Option<&'a str>) -> Option<Self> {
         let mut params = Self {
             raw: raw.map(str::trim),
             ..Self::default()
@@ -99,13 +98,14 @@ impl<'a> Params<'a> {
         if !raw.starts_with('{') || !raw.ends_with('}') {
             return None;
         }
-        let named_by = header_member(method);
+        if names_nothing(raw) {
+            params.any = !raw[1..raw.len() - 1].trim().is_empty();
+            return Some(params);
+        }
         for (key, value) in members(raw) {
             params.any = true;
             if key.is("_meta") {
                 params.meta = Some(value);
-            } else if named_by.is_some_and(|name| key.is(name)) {
-                params.name = Text::of_value(value);
             } else if RETRY_MEMBERS.iter().any(|name| key.is(name)) {
                 params.has_retry = true;
                 params.has_state |= key.is(RETRY_MEMBERS[1]);
@@ -114,9 +114,10 @@ impl<'a> Params<'a> {
         Some(params)
     }
 
-    /// `Mcp-Name`, unencoded.
-    pub(super) fn name(&self) -> Option<Box<str>> {
-        self.name.map(|name| name.decode().into())
+    /// `Mcp-Name` of a request of `method`, unencoded.
+    pub(super) fn name(&self, method: &str) -> Option<Box<str>> {
+        let value = member(self.raw?, header_member(method)?)?;
+        Text::of_value(value).map(|name| name.decode().into())
     }
 
     /// The raw `_meta` of the caller.
@@ -132,10 +133,22 @@ impl<'a> Params<'a> {
     /// The caller's progress token, raw. Spec: a string or an integer.
     pub(super) fn token(&self) -> Option<&'a str> {
         let meta = self.meta?;
-        let token = crate::protocol::message::member(meta, "progressToken")?;
+        let token = member(meta, "progressToken")?;
         let usable = token.starts_with('"') || token.parse::<i64>().is_ok();
         usable.then_some(token)
     }
+}
+
+/// From so many bytes on it is worth a look whether a member we look for can be in them.
+const LONG_PARAMS_BYTES: usize = 512;
+
+/// Whether long params have no member that we look for: none of the words is in them, nor an escape that could
+/// spell one. Most of a long object is one text, which need not be taken apart then.
+fn names_nothing(raw: &str) -> bool {
+    let [responses, state] = RETRY_MEMBERS;
+    let words = ["\\u", "_meta", responses, state];
+    let has = |word: &str| memchr::memmem::find(raw.as_bytes(), word.as_bytes()).is_some();
+    raw.len() >= LONG_PARAMS_BYTES && !words.into_iter().any(has)
 }
 
 /// The member of `params` that `Mcp-Name` repeats. Spec: 2026-07-28 streamable-http (Standard Request
@@ -323,7 +336,7 @@ fn offset(outer: &str, inner: &str) -> usize {
 
 /// `params` of a progress notification with the caller's own token in place of ours.
 pub(super) fn with_token(params: &str, token: &str) -> Box<str> {
-    let ours = crate::protocol::message::member(params, "progressToken");
+    let ours = member(params, "progressToken");
     let Some(ours) = ours else {
         return params.into();
     };
@@ -350,7 +363,7 @@ mod tests {
 
     /// What stands for `params` in the request, with its name.
     fn sent(params: Option<&str>, add: &Additions<'_>) -> String {
-        let read = Params::read("m", params).expect("an object");
+        let read = Params::read(params).expect("an object");
         let body = request(UpstreamRequestId(7), "m", &read, add);
         let text = String::from_utf8(body).expect("UTF-8");
         let rest = text.strip_prefix(r#"{"jsonrpc":"2.0","id":7,"method":"m""#);
@@ -474,15 +487,41 @@ mod tests {
 
     #[test]
     fn names_for_headers_are_found_and_bad_params_refused() {
-        let name = |method, raw| Params::read(method, Some(raw)).and_then(|p| p.name());
+        let name = |method, raw| Params::read(Some(raw)).and_then(|p| p.name(method));
         let raw = r#"{"name":"\u0061","uri":"u","taskId":"t"}"#;
         assert_eq!(name("tools/call", raw).as_deref(), Some("a"));
         assert_eq!(name("resources/read", raw).as_deref(), Some("u"));
         assert_eq!(name("tasks/get", raw).as_deref(), Some("t"));
         assert_eq!(name("tools/list", raw), None);
         for raw in ["[]", "null", "", "{", "1"] {
-            assert!(Params::read("m", Some(raw)).is_none(), "{raw}");
+            assert!(Params::read(Some(raw)).is_none(), "{raw}");
         }
+    }
+
+    #[test]
+    fn long_params_are_read_as_short_ones_are() {
+        let long = "x\\n\\\"".repeat(LONG_PARAMS_BYTES);
+        let add = stateless();
+        for (rest, names) in [
+            (r#""#, false),
+            (r#","_meta":{"progressToken":1}"#, true),
+            (r#","\u005fmeta":{"progressToken":1}"#, true),
+            (r#","requestState":"s""#, true),
+            (r#","inputResponses":{}"#, true),
+        ] {
+            let raw = format!(r#"{{"name":"a","arguments":{{"text":"{long}"}}{rest}}}"#);
+            assert_eq!(names_nothing(&raw), !names, "{rest}");
+            let short = raw.replace(&long, "");
+            let read = |raw| Params::read(Some(raw)).expect("an object");
+            let (of_long, of_short) = (read(&raw), read(&short));
+            assert_eq!(of_long.token(), of_short.token(), "{rest}");
+            assert_eq!(of_long.has_state(), of_short.has_state(), "{rest}");
+            assert_eq!(of_long.name("tools/call"), of_short.name("tools/call"));
+            let sent_long = sent(Some(&raw), &add).replace(&long, "");
+            assert_eq!(sent_long, sent(Some(&short), &add), "{rest}");
+        }
+        let blank = format!("{{{}}}", " ".repeat(LONG_PARAMS_BYTES));
+        assert!(!Params::read(Some(&blank)).expect("an object").any);
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl ClientPeer {
             let why = format!("request id {id} is in use");
             return Err(CallFault::Violation(why));
         }
-        let Some(params) = Params::read(spec.method, spec.params) else {
+        let Some(params) = Params::read(spec.params) else {
             let why = "params must be an object";
             return Err(CallFault::Violation(why.to_owned()));
         };
@@ -276,7 +276,7 @@ impl ClientPeer {
         let kind = OutgoingKind::Request {
             id: wire,
             method: call.method.clone(),
-            name: by_header.then(|| params.name()).flatten(),
+            name: by_header.then(|| params.name(&call.method)).flatten(),
             headers: call.headers.clone(),
         };
         self.calls.sent.insert(wire, call);
@@ -288,7 +288,7 @@ impl ClientPeer {
         match self.own_id() {
             Some(wire) => {
                 let raw = call.params.clone();
-                let params = Params::read(&call.method, raw.as_deref()).unwrap_or_default();
+                let params = Params::read(raw.as_deref()).unwrap_or_default();
                 self.send_call(wire, call, &params, Some(retry));
             }
             None => {
