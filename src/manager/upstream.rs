@@ -33,7 +33,7 @@ mod open;
 mod terms;
 mod wishes;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use self::open::link_to;
@@ -43,7 +43,7 @@ use self::wishes::Wishes;
 use crate::backoff::Backoff;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
-use crate::ids::{QuestionId, TicketId, UpstreamRequestId, WireId};
+use crate::ids::{IdMap, QuestionId, TicketId, UpstreamRequestId, WireId};
 use crate::limits::Limits;
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
 use crate::link::upstream_link::UpstreamLink;
@@ -117,7 +117,7 @@ pub(super) struct Upstream {
     waiting: VecDeque<Job>,
     /// What waits is being sent just now.
     pumping: bool,
-    open: BTreeMap<UpstreamRequestId, Job>,
+    open: IdMap<UpstreamRequestId, Job>,
     lists: ListChanges,
     listing: bool,
     /// Whoever uses it asks for its tools as for anything else.
@@ -165,7 +165,7 @@ impl Upstream {
             questions: BTreeSet::new(),
             waiting: VecDeque::new(),
             pumping: false,
-            open: BTreeMap::new(),
+            open: IdMap::new(),
             listing: false,
             tools_left,
             wishes: Wishes::default(),

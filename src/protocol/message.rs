@@ -145,6 +145,13 @@ pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
+/// Whether an object, raw JSON, may have a member of one of these names, which are letters only; at any depth. A
+/// long text is searched for the names, and for an escape that could spell one, much faster than it is read.
+pub(crate) fn may_have(object: &str, names: &[&str]) -> bool {
+    let has = |word: &str| memchr::memmem::find(object.as_bytes(), word.as_bytes()).is_some();
+    has("\\u") || names.iter().any(|name| has(name))
+}
+
 /// Severity of a log message, as RFC 5424 names it. Spec: 2025-11-25 server/utilities/logging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {

@@ -277,7 +277,7 @@ impl Upstream {
         let error = explain::closed(&self.config, &tail, reason, Phase::Call);
         self.hang_up(turn);
         self.last_error = Some(error.clone());
-        let lost: Vec<Job> = std::mem::take(&mut self.open).into_values().collect();
+        let lost = self.take_open();
         // One death is one failure, however many requests were open.
         let judged = lost
             .iter()
@@ -407,6 +407,13 @@ impl Upstream {
         }
     }
 
+    /// What has been sent, oldest first; nothing is open afterwards.
+    fn take_open(&mut self) -> Vec<Job> {
+        let mut ids: Vec<_> = self.open.keys().copied().collect();
+        ids.sort_unstable();
+        ids.iter().filter_map(|id| self.open.remove(id)).collect()
+    }
+
     fn reply(&mut self, ticket: Option<TicketId>, outcome: Result<Box<str>, UpstreamError>) {
         if let Some(ticket) = ticket {
             self.outputs
@@ -415,9 +422,8 @@ impl Upstream {
     }
 
     pub(super) fn fail_all(&mut self, now: Now, error: &UpstreamError, verdict: Verdict) {
-        let open = std::mem::take(&mut self.open).into_values();
-        let jobs: Vec<Job> = open.chain(std::mem::take(&mut self.waiting)).collect();
-        for job in jobs {
+        let open = self.take_open().into_iter();
+        for job in open.chain(std::mem::take(&mut self.waiting)) {
             self.fail(now, job, error.clone(), verdict);
         }
     }

@@ -22,7 +22,7 @@ use crate::codec::scan::{Text, members};
 use crate::ids::UpstreamRequestId;
 use crate::protocol::message::{
     LogLevel, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION,
-    member,
+    may_have, member,
 };
 use crate::protocol::revision::Revision;
 
@@ -146,9 +146,7 @@ const LONG_PARAMS_BYTES: usize = 512;
 /// spell one. Most of a long object is one text, which need not be taken apart then.
 fn names_nothing(raw: &str) -> bool {
     let [responses, state] = RETRY_MEMBERS;
-    let words = ["\\u", "_meta", responses, state];
-    let has = |word: &str| memchr::memmem::find(raw.as_bytes(), word.as_bytes()).is_some();
-    raw.len() >= LONG_PARAMS_BYTES && !words.into_iter().any(has)
+    raw.len() >= LONG_PARAMS_BYTES && !may_have(raw, &["_meta", responses, state])
 }
 
 /// The member of `params` that `Mcp-Name` repeats. Spec: 2026-07-28 streamable-http (Standard Request

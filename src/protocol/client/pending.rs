@@ -30,7 +30,7 @@ use super::{Carrier, Dialect, OutgoingKind, RequestEnd};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_object::JsonObject;
 use crate::codec::scan::Text;
-use crate::ids::UpstreamRequestId;
+use crate::ids::{IdMap, UpstreamRequestId};
 use crate::protocol::message::{META_CLIENT_CAPABILITIES, member};
 
 /// The extension whose results are of type `task`.
@@ -125,7 +125,7 @@ impl Call {
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// By their id on the wire.
-    sent: BTreeMap<UpstreamRequestId, Call>,
+    sent: IdMap<UpstreamRequestId, Call>,
     /// Those that wait for answers to the server's questions, by the caller's id.
     pub(super) asking: BTreeMap<UpstreamRequestId, Asking>,
     /// Those taken back last, by their id on the wire: what still comes for them crossed our word, and is no
@@ -410,7 +410,13 @@ impl ClientPeer {
 
     pub(super) fn calls_closed(&mut self, why: &str) {
         let calls = std::mem::take(&mut self.calls);
-        let sent = calls.sent.into_values().map(|call| call.caller);
+        let mut sent: Vec<_> = calls
+            .sent
+            .iter()
+            .map(|(wire, call)| (*wire, call.caller))
+            .collect();
+        sent.sort_unstable();
+        let sent = sent.into_iter().map(|(_, caller)| caller);
         for caller in sent.chain(calls.asking.into_keys()) {
             self.respond(caller, Err(CallFault::Closed(why.to_owned())));
         }
@@ -442,10 +448,11 @@ impl ClientPeer {
     pub(super) fn calls_timeout(&mut self, now: Now) {
         let due = |at: Uptime| at <= now.up;
         let sent = self.calls.sent.iter();
-        let late: Vec<_> = sent
+        let mut late: Vec<_> = sent
             .filter(|(_, call)| due(call.deadline))
             .map(|(wire, _)| *wire)
             .collect();
+        late.sort_unstable();
         for wire in late {
             let held = self.questions.hold(wire);
             let Some(call) = self.calls.sent.get_mut(&wire) else {

@@ -33,7 +33,7 @@ use crate::local::Binding;
 use crate::manager::error::UpstreamError;
 use crate::manager::server_config::ServerKey;
 use crate::protocol::error::{ErrorCode, RpcError};
-use crate::protocol::message::{ToolResult, member};
+use crate::protocol::message::{ToolResult, may_have, member};
 use crate::protocol::server::{Answer, ServerRequest};
 
 /// Methods that may be answered by a wish for input. Spec: 2026-07-28 basic/patterns/mrtr.
@@ -112,7 +112,8 @@ fn name_in<'a>(method: &str, params: Option<&'a str>) -> Cow<'a, str> {
 
 /// `params.requestState`.
 fn state_in(params: Option<&str>) -> Option<Cow<'_, str>> {
-    let raw = member(params?, "requestState")?;
+    let params = params.filter(|params| may_have(params, &["requestState"]))?;
+    let raw = member(params, "requestState")?;
     Some(Text::of_value(raw)?.decode())
 }
 
