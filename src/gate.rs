@@ -151,10 +151,12 @@ impl GatedCall {
     /// is another, and for the arguments where a hook has replaced them.
     #[must_use]
     pub fn params_for(&self, name: &str) -> SharedText {
+        if let Some(params) = self.0.params.as_ref().filter(|_| name == &*self.0.tool) {
+            return params.clone();
+        }
         let mut quoted = String::with_capacity(name.len() + 2);
         write_string(&mut quoted, name);
         match &self.0.params {
-            Some(params) if name == &*self.0.tool => params.clone(),
             Some(params) => with_member(params, "name", &quoted).into(),
             None => format!(r#"{{"name":{quoted},"arguments":{}}}"#, self.arguments()).into(),
         }

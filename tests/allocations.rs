@@ -10,9 +10,12 @@ use drawspan::codec::scan::{ScanLimits, Scanned, scan};
 use drawspan::ids::WireId;
 use drawspan::limits::Limits;
 
+#[path = "weight/bridge.rs"]
+mod bridge;
 #[path = "weight/server.rs"]
 mod server;
 
+use bridge::Bridge;
 use server::{INITIALIZE, Server, call, modern_call, modern_fields, post};
 
 /// With everything a client of 2026-07-28 may put into `_meta`.
@@ -249,6 +252,24 @@ fn what_a_program_answers_itself_costs_a_known_number() {
     // decodes the text besides.
     let all = [cost("copy"), cost("later")];
     assert_eq!(all, [5.0, 4.0], "allocations a call");
+}
+
+/// The message, the call and its answer are kept on their way through, whatever their size.
+#[test]
+fn a_call_through_a_bridge_costs_a_known_number() {
+    for (over_http, wanted) in [(false, 9), (true, 16)] {
+        for size in SIZES {
+            let mut bridge = Bridge::new(over_http);
+            let all: Vec<u64> = (0..WARM + 20)
+                .map(|number| bridge.call(number, size))
+                .collect();
+            assert_eq!(
+                all[WARM..],
+                [wanted; 20],
+                "texts of {size} bytes, over HTTP: {over_http}"
+            );
+        }
+    }
 }
 
 /// Two lines for each call, numbered and chained, as the program would write them.

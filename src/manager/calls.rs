@@ -94,6 +94,7 @@ impl Manager {
         }
         let work = Work::Call {
             params: call.call.params_for(tool.name()),
+            arguments: call.call.call().arguments.clone(),
             headers: tool.header_values(Some(call.call.arguments())),
         };
         if let Some(known) = self.tickets.get_mut(&call.ticket) {
@@ -161,6 +162,7 @@ impl Manager {
     fn submit_unlisted(&mut self, now: Now, id: RuntimeId, key: &ServerKey, call: Undecided) {
         let work = Work::Call {
             params: call.call.params_for(call.call.tool()),
+            arguments: call.call.call().arguments.clone(),
             headers: Vec::new(),
         };
         let job = Job::new(Some(call.ticket), work, call.options);

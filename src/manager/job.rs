@@ -41,6 +41,8 @@ pub(super) enum Work {
     Call {
         /// The whole of `params`, raw.
         params: SharedText,
+        /// Its arguments, raw: in most cases a part of `params`.
+        arguments: SharedText,
         /// `Mcp-Param-*` headers.
         headers: Vec<(Box<str>, Box<str>)>,
     },

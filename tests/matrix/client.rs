@@ -191,6 +191,7 @@ impl Client {
         let spec = RequestSpec {
             method,
             params: Some(params),
+            opaque: None,
             timeout: PATIENCE,
             total: None,
             wants_progress: progress,

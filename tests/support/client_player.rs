@@ -205,6 +205,7 @@ impl ClientPlayer {
                 let spec = RequestSpec {
                     method: wanted.method,
                     params: wanted.params.map(RawValue::get),
+                    opaque: None,
                     timeout: Duration::from_millis(wanted.timeout_ms.unwrap_or(60_000)),
                     total: wanted.total_ms.map(Duration::from_millis),
                     wants_progress: wanted.progress,

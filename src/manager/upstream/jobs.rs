@@ -41,10 +41,16 @@ impl Upstream {
         let times = &self.config.times;
         let Some(line) = &mut self.line else { return };
         let mut timeout = job.options.timeout.unwrap_or(times.request);
+        let mut opaque: Option<&str> = None;
         let (method, params, mut headers): (&str, Option<&str>, _) = match &job.work {
             Work::Call {
-                params, headers, ..
-            } => ("tools/call", Some(params), headers.clone()),
+                params,
+                arguments,
+                headers,
+            } => {
+                opaque = Some(arguments);
+                ("tools/call", Some(params), headers.clone())
+            }
             Work::Request { method, params } => (method, params.as_deref(), Vec::new()),
             Work::List { walk, page } => {
                 timeout = job.until.map_or(times.list, |until| until.since(now.up));
@@ -55,6 +61,7 @@ impl Upstream {
         let spec = RequestSpec {
             method,
             params,
+            opaque,
             timeout,
             total: times.total,
             wants_progress: job.options.wants_progress || times.total.is_some(),

@@ -49,8 +49,8 @@ impl AnswerPlaces {
     }
 }
 
-/// Where `part` stands in `whole`, which it is a part of.
-fn place(part: &str, whole: &[u8]) -> Option<Range<usize>> {
+/// Where `part` stands in `whole`, if it is a part of it.
+pub(super) fn place(part: &str, whole: &[u8]) -> Option<Range<usize>> {
     let from = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
     let to = from.checked_add(part.len())?;
     (to <= whole.len()).then_some(from..to)

@@ -16,13 +16,14 @@
 //!
 //! Source: Spec 2026-07-28 basic/index (`_meta`), basic/patterns/mrtr (Client Requirements).
 
+use super::answer::place;
 use crate::codec::json_text::append_string;
 use crate::codec::jsonrpc::{append_raw, append_u64};
 use crate::codec::scan::{Text, members};
 use crate::ids::UpstreamRequestId;
 use crate::protocol::message::{
     LogLevel, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION,
-    may_have, member,
+    member,
 };
 use crate::protocol::revision::Revision;
 
@@ -86,8 +87,9 @@ pub(super) struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// Reads `params` of a request; `None` when they are no object.
-    pub(super) fn read(raw: Option<&'a str>) -> Option<Self> {
+    /// Reads `params` of a request; `None` when they are no object. For `opaque` see
+    /// [`RequestSpec`](super::pending::RequestSpec).
+    pub(super) fn read(raw: Option<&'a str>, opaque: Option<&str>) -> Option<Self> {
         let mut params = Self {
             raw: raw.map(str::trim),
             ..Self::default()
@@ -98,8 +100,8 @@ impl<'a> Params<'a> {
         if !raw.starts_with('{') || !raw.ends_with('}') {
             return None;
         }
-        if names_nothing(raw) {
-            params.any = !raw[1..raw.len() - 1].trim().is_empty();
+        if opaque.is_some_and(|opaque| names_nothing(raw, opaque)) {
+            params.any = true;
             return Some(params);
         }
         for (key, value) in members(raw) {
@@ -139,14 +141,24 @@ impl<'a> Params<'a> {
     }
 }
 
-/// From so many bytes on it is worth a look whether a member we look for can be in them.
-const LONG_PARAMS_BYTES: usize = 512;
+/// Whether params certainly have no member that we look for, because nothing around `opaque`, which is a value
+/// in them, can be the name of one. Most of a long object is that value.
+fn names_nothing(raw: &str, opaque: &str) -> bool {
+    let Some(place) = place(opaque, raw.as_bytes()) else {
+        return false;
+    };
+    let around = [raw.get(..place.start), raw.get(place.end..)];
+    around.into_iter().all(|part| part.is_some_and(is_plain))
+}
 
-/// Whether long params have no member that we look for: none of the words is in them, nor an escape that could
-/// spell one. Most of a long object is one text, which need not be taken apart then.
-fn names_nothing(raw: &str) -> bool {
-    let [responses, state] = RETRY_MEMBERS;
-    raw.len() >= LONG_PARAMS_BYTES && !may_have(raw, &["_meta", responses, state])
+/// Whether no member that we look for begins in a part of an object: all of them begin like this.
+fn is_plain(part: &str) -> bool {
+    let mut before = 0;
+    part.bytes().all(|byte| {
+        let begins = before == b'"' && matches!(byte, b'_' | b'i' | b'r');
+        before = byte;
+        !begins && byte != b'\\'
+    })
 }
 
 /// The member of `params` that `Mcp-Name` repeats. Spec: 2026-07-28 streamable-http (Standard Request
@@ -361,7 +373,7 @@ mod tests {
 
     /// What stands for `params` in the request, with its name.
     fn sent(params: Option<&str>, add: &Additions<'_>) -> String {
-        let read = Params::read(params).expect("an object");
+        let read = Params::read(params, None).expect("an object");
         let body = request(UpstreamRequestId(7), "m", &read, add);
         let text = String::from_utf8(body).expect("UTF-8");
         let rest = text.strip_prefix(r#"{"jsonrpc":"2.0","id":7,"method":"m""#);
@@ -485,41 +497,51 @@ mod tests {
 
     #[test]
     fn names_for_headers_are_found_and_bad_params_refused() {
-        let name = |method, raw| Params::read(Some(raw)).and_then(|p| p.name(method));
+        let name = |method, raw| Params::read(Some(raw), None).and_then(|p| p.name(method));
         let raw = r#"{"name":"\u0061","uri":"u","taskId":"t"}"#;
         assert_eq!(name("tools/call", raw).as_deref(), Some("a"));
         assert_eq!(name("resources/read", raw).as_deref(), Some("u"));
         assert_eq!(name("tasks/get", raw).as_deref(), Some("t"));
         assert_eq!(name("tools/list", raw), None);
         for raw in ["[]", "null", "", "{", "1"] {
-            assert!(Params::read(Some(raw)).is_none(), "{raw}");
+            assert!(Params::read(Some(raw), None).is_none(), "{raw}");
         }
     }
 
     #[test]
-    fn long_params_are_read_as_short_ones_are() {
-        let long = "x\\n\\\"".repeat(LONG_PARAMS_BYTES);
+    fn arguments_are_not_looked_into_and_everything_around_them_is() {
         let add = stateless();
-        for (rest, names) in [
-            (r#""#, false),
-            (r#","_meta":{"progressToken":1}"#, true),
-            (r#","\u005fmeta":{"progressToken":1}"#, true),
-            (r#","requestState":"s""#, true),
-            (r#","inputResponses":{}"#, true),
+        let arguments = r#"{"_meta":{},"requestState":"\u005f"}"#;
+        for (before, behind, plain) in [
+            (r#""name":"a","#, "", true),
+            (r#""name":"read","#, "", false),
+            ("", r#","name":"a""#, true),
+            ("", r#","_meta":{"progressToken":1}"#, false),
+            ("", r#","\u005fmeta":{"progressToken":1}"#, false),
+            (r#""requestState":"s","#, "", false),
+            ("", r#","inputResponses":{}"#, false),
         ] {
-            let raw = format!(r#"{{"name":"a","arguments":{{"text":"{long}"}}{rest}}}"#);
-            assert_eq!(names_nothing(&raw), !names, "{rest}");
-            let short = raw.replace(&long, "");
-            let read = |raw| Params::read(Some(raw)).expect("an object");
-            let (of_long, of_short) = (read(&raw), read(&short));
-            assert_eq!(of_long.token(), of_short.token(), "{rest}");
-            assert_eq!(of_long.has_state(), of_short.has_state(), "{rest}");
-            assert_eq!(of_long.name("tools/call"), of_short.name("tools/call"));
-            let sent_long = sent(Some(&raw), &add).replace(&long, "");
-            assert_eq!(sent_long, sent(Some(&short), &add), "{rest}");
+            let raw = format!(r#"{{{before}"arguments":{arguments}{behind}}}"#);
+            let from = raw.find(arguments).expect("in it");
+            let opaque = &raw[from..from + arguments.len()];
+            assert_eq!(names_nothing(&raw, opaque), plain, "{raw}");
+            assert!(!names_nothing(&raw, arguments), "other bytes");
+            let (all, around) = (
+                Params::read(Some(&raw), None),
+                Params::read(Some(&raw), Some(opaque)),
+            );
+            let (all, around) = (all.expect("an object"), around.expect("an object"));
+            assert_eq!(
+                (all.meta, all.any, all.token()),
+                (around.meta, around.any, around.token())
+            );
+            assert_eq!(
+                (all.has_retry, all.has_state),
+                (around.has_retry, around.has_state)
+            );
+            let body = |params| request(UpstreamRequestId(7), "tools/call", params, &add);
+            assert_eq!(body(&all), body(&around));
         }
-        let blank = format!("{{{}}}", " ".repeat(LONG_PARAMS_BYTES));
-        assert!(!Params::read(Some(&blank)).expect("an object").any);
     }
 
     #[test]

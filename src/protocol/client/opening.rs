@@ -514,7 +514,7 @@ impl ClientPeer {
         dialect: Dialect,
     ) {
         let add = self.additions(dialect, false);
-        let read = super::compose::Params::read(params).unwrap_or_default();
+        let read = super::compose::Params::read(params, None).unwrap_or_default();
         let body = super::compose::request(id, method, &read, &add);
         let kind = OutgoingKind::Request {
             id,

@@ -50,6 +50,9 @@ pub struct RequestSpec<'a> {
     /// A raw object. Its bytes are passed on as they are, except for keys of `_meta` that belong to the
     /// conversation.
     pub params: Option<&'a str>,
+    /// A value in `params`, as the very same bytes, that nothing of the conversation is in: the arguments of a
+    /// call. It is not looked into. `None`, or other bytes, say nothing.
+    pub opaque: Option<&'a str>,
     /// How long it may take.
     pub timeout: Duration,
     /// When given, progress starts the time limit over, until this much time has passed in all. The server is
@@ -214,7 +217,7 @@ impl ClientPeer {
             let why = format!("request id {id} is in use");
             return Err(CallFault::Violation(why));
         }
-        let Some(params) = Params::read(spec.params) else {
+        let Some(params) = Params::read(spec.params, spec.opaque) else {
             let why = "params must be an object";
             return Err(CallFault::Violation(why.to_owned()));
         };
@@ -288,7 +291,7 @@ impl ClientPeer {
         match self.own_id() {
             Some(wire) => {
                 let raw = call.params.clone();
-                let params = Params::read(raw.as_deref()).unwrap_or_default();
+                let params = Params::read(raw.as_deref(), None).unwrap_or_default();
                 self.send_call(wire, call, &params, Some(retry));
             }
             None => {

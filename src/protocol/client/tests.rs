@@ -35,6 +35,7 @@ fn spec<'a>(method: &'a str, params: &'a str) -> RequestSpec<'a> {
     RequestSpec {
         method,
         params: Some(params),
+        opaque: None,
         timeout: Duration::from_secs(60),
         total: None,
         wants_progress: false,
