@@ -116,7 +116,13 @@ impl Bridge {
                         opening.push(wire);
                     }
                     IoRequest::Flush(wire) => dirty.push_back(wire),
-                    _ => {}
+                    IoRequest::Open(..)
+                    | IoRequest::PauseReads(..)
+                    | IoRequest::CloseWrite(_)
+                    | IoRequest::Close(_)
+                    | IoRequest::Finish(_)
+                    | IoRequest::Signal(..)
+                    | IoRequest::Append(_) => {}
                 }
             }
         });
