@@ -120,9 +120,11 @@ fn every_call_has_one_answer_whoever_dies() {
     );
     say(&report);
     assert_eq!(tally.values().sum::<usize>(), calls, "{report}");
-    let good = tally.get("result").copied().unwrap_or_default();
     // Each death costs the calls that were open in that session, and those that came before it was noticed.
-    assert!(calls - good <= 2 * OPEN * deaths, "{report}");
+    // How many are refused until the server is back is a question of how fast the clients are.
+    let lost = |(kind, _): &(&String, &usize)| *kind != "result" && !kind.contains("retry after");
+    let lost: usize = tally.iter().filter(lost).map(|(_, count)| count).sum();
+    assert!(lost <= 2 * OPEN * deaths, "{report}");
     assert!(deaths >= calls / ANSWERS_PER_DEATH / 2, "{report}");
     assert!(last <= warm + GROWTH_KIB, "{report}");
     // All sessions have gone, and with them their servers; the stateless callers' one stays for a while.
