@@ -14,6 +14,8 @@ const GUARDIAN: Option<&str> = None;
 
 #[path = "os/children.rs"]
 mod children;
+#[path = "common/deserted.rs"]
+mod deserted;
 #[path = "os/http_client.rs"]
 mod http_client;
 #[path = "os/hub.rs"]

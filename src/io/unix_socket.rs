@@ -357,7 +357,9 @@ mod tests {
     #[test]
     fn what_a_killed_namesake_left_behind_is_in_nobodys_way() {
         let own = std::env::temp_dir().join(format!("drawspan-make-{}", std::process::id()));
-        drop(std::os::unix::net::UnixListener::bind(&own).expect("a free name"));
+        let dead = stream_socket().expect("a socket");
+        let address = SocketAddrUnix::new(&own).expect("a short name");
+        rustix::net::bind(&dead, &address).expect("a free name");
         let (_socket, draft) = make(&own).expect("a stale draft is replaced");
         drop(draft);
         std::fs::write(&own, "precious").expect("a free name");

@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::common::deserted::until_refused;
 use crate::world::{
     HELLO, Home, PATIENCE, Process, TOKEN, TOKEN_FILE, expect_words, is_private, text,
 };
@@ -111,7 +112,9 @@ fn a_gateway_that_comes_up_late_is_waited_for() {
         text(&result),
         &["gateway not connected: ", "HTTP status 503"],
     );
+    let address = stand_in.local_addr().unwrap();
     drop(stand_in);
+    until_refused(|| TcpStream::connect(address));
 
     let _gateway = home.gateway_at(&url);
     loop {

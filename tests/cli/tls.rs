@@ -3,9 +3,10 @@
 //! `openssl` makes the certificates and is the far end of the TLS connection: what it receives goes
 //! to a plain Gateway and back. `DRAWSPAN_SKIP_PEERS=1` leaves this out.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 
+use crate::common::deserted::port_of_nobody;
 use crate::world::{Gateway, Home, Process, TOKEN_FILE, expect_words, skips_peers};
 
 const QUICK: &str =
@@ -39,10 +40,9 @@ fn make_certificates(home: &Home, address: &str) {
 fn terminate_tls(home: &Home, gateway: &Gateway, address: &str) -> (Process, String) {
     let plain = gateway.url.strip_prefix("ws://").unwrap();
     let plain = OwnedFd::from(TcpStream::connect(plain).unwrap());
-    // It cannot say which port it was given; that of a listener that is gone is free.
-    let free = TcpListener::bind((address, 0)).unwrap();
-    let accept = free.local_addr().unwrap().to_string();
-    drop(free);
+    // It cannot say which port it was given.
+    let (_held, accept) = port_of_nobody(address.parse().unwrap());
+    let accept = accept.to_string();
     let args = [
         "s_server", "-quiet", "-naccept", "1", "-cert", "leaf.pem", "-key", "leaf.key",
     ];

@@ -2,11 +2,12 @@
 
 use std::io::Write;
 use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::common::deserted::leave_dead_socket;
 use crate::world::{
     EMBEDDED, HELLO, Home, Lines, Process, expect_words, is_private, parse, text, until,
 };
@@ -200,7 +201,7 @@ fn one_client_too_many_is_told_so() {
 #[test]
 fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
     let home = Home::new("unix-stale");
-    drop(UnixListener::bind(home.path("mcp.sock")).unwrap());
+    leave_dead_socket(&home.path("mcp.sock"));
     assert!(connect(&home).is_err());
     let serve = serve(&home, &[]);
     let mut client = Client::met(&home);

@@ -7,6 +7,7 @@
     reason = "each test binary uses its own part of it"
 )]
 
+pub(crate) mod deserted;
 mod example;
 mod home;
 mod process;

@@ -1,12 +1,13 @@
 //! Adopted streams and TCP.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
 use drawspan::ids::WireId;
 use drawspan::limits::Limits;
 use drawspan::link::{FaultKind, IoRequest, OpenSpec};
 
+use crate::deserted::port_of_nobody;
 use crate::probe::{HIGH, PATIENCE, Probe, Seen, World, assert_fault, pattern, shell, tcp};
 
 #[test]
@@ -190,11 +191,8 @@ fn a_name_is_resolved_and_its_addresses_tried_in_turn() {
 
 #[test]
 fn refused_says_who_refused() {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let (_held, nobody) = port_of_nobody(Ipv4Addr::LOCALHOST);
+    let port = nobody.port();
     let mut world = World::new(Probe::new());
     world.probe.open(1, tcp("127.0.0.1", port));
     world.probe.open(2, tcp("localhost", port));

@@ -14,6 +14,7 @@ use drawspan::limits::Limits;
 use drawspan::link::{FaultKind, IoRequest, OpenSpec};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::deserted::leave_dead_socket;
 use crate::probe::{PATIENCE, Probe, Seen, World, assert_fault};
 use crate::stdio::{PATH, helper_command, said, say, story};
 
@@ -156,8 +157,7 @@ fn a_file_that_is_no_longer_ours_stays() {
 fn the_file_of_a_dead_process_is_replaced() {
     let dir = Scratch::new("stale");
     let path = dir.socket();
-    drop(UnixListener::bind(&path).unwrap());
-    assert!(path.exists(), "std leaves the file behind");
+    leave_dead_socket(&path);
     let mut world = listening(&path);
     world.probe.accepts = 1;
     let _client = UnixStream::connect(&path).unwrap();
@@ -210,7 +210,7 @@ fn what_cannot_be_connected_to_says_why() {
     let mut world = World::new(Probe::new());
     world.probe.open(1, OpenSpec::Unix { path: path.clone() });
     world.until("no file", |p| p.fault(1).is_some());
-    drop(UnixListener::bind(&path).unwrap());
+    leave_dead_socket(&path);
     world.probe.open(2, OpenSpec::Unix { path: path.clone() });
     world.until("no listener", |p| p.fault(2).is_some());
     let long = PathBuf::from("x".repeat(108));
@@ -234,7 +234,7 @@ fn of_all_who_start_at_once_one_gets_the_name() {
     let path = dir.socket();
     for round in 0..50 {
         if round % 2 == 0 {
-            drop(UnixListener::bind(&path).unwrap());
+            leave_dead_socket(&path);
         }
         let (start, end) = (
             Arc::new(Barrier::new(STARTERS)),

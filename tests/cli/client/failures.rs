@@ -1,11 +1,12 @@
 //! How it ends when it goes wrong: the exit code, the words, and the data beside them.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::{Value, json};
 
 use super::servers::{Shop, error};
+use crate::common::deserted::port_of_nobody;
 use crate::world::{Home, expect_words};
 
 const ONE: &str = r#"[{"name":"t","inputSchema":{"type":"object"}}]"#;
@@ -108,9 +109,8 @@ fn nobody_there_is_code_4() {
     let finished = home.run(&["list", "--json", "--", "/no/such/server"]);
     let error = expect_failure(finished, 4, &["server server", "/no/such/server"]);
     assert_eq!(error["data"]["phase"], "spawn");
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/mcp", free.local_addr().unwrap());
-    drop(free);
+    let (_held, nobody) = port_of_nobody(Ipv4Addr::LOCALHOST);
+    let url = format!("http://{nobody}/mcp");
     let error = expect_failure(
         home.run(&["list", "--json", &url]),
         4,
