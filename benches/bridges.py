@@ -14,11 +14,12 @@ PEERS is a directory with other bridges; those that are not in it are left out:
 `--only WORD` runs the bridges with this in their name, `--seconds S` and `--rounds N` say how long a cell takes
 and how often (medians count; every other round goes backwards; each cell is run once unmeasured first).
 
-`client>server` names the two sides. One client of 2025-11-25 calls `echo` with one call in flight and checks
-every reply. CPU is what the kernel counted for all threads (schedstat), in microseconds a call: `bridge` of
-the bridge and its helpers, `server` of the echo server behind it, `added` of both less what the server alone
-takes when it is called directly over the same transport. `p50` is the client's median, `+p50` the same less
-the direct call's. `bridge+bridge` are two of a kind in a row, for those that cannot do HTTP to HTTP.
+`client>server` names the two sides. One client of 2025-11-25 calls `echo` and checks every reply, with one call
+in flight or as many as `--in-flight` says: those leave together, over HTTP each on a connection of its own, and
+the next ones when all are answered. CPU is what the kernel counted for all threads (schedstat), in microseconds a
+call: `bridge` of the bridge and its helpers, `server` of the echo server behind it, `added` of both less what the
+server alone takes when it is called directly over the same transport. `p50` is the client's median, `+p50` the
+same less the direct call's. `bridge+bridge` are two of a kind in a row, for those that cannot do HTTP to HTTP.
 
 The last lines are the memory of `drawspan serve` with 10 servers and 100 sessions that have called each.
 """
@@ -118,18 +119,23 @@ def free_port():
         return probe.getsockname()[1]
 
 
-# --- Clients: `ask` sends one message and gives the answer of this id, still as bytes ---------------------
+# --- Clients: `post` sends one message, `reply` waits for the next answer and gives its bytes -------------
 
 
 class Lines:
     def __init__(self, process):
         self.out, self.inp, self.rest = process.stdin, process.stdout.fileno(), b""
 
-    def send(self, message):
+    def together(self, count):
+        return [self] * count
+
+    def notify(self, message):
+        self.post(message)
+
+    def post(self, message):
         self.out.write(message + b"\n")
 
-    def ask(self, message, mark):
-        self.send(message)
+    def reply(self):
         while True:
             while b"\n" not in self.rest:
                 more = os.read(self.inp, 1 << 16)
@@ -137,7 +143,7 @@ class Lines:
                     raise ConnectionError("the bridge ended")
                 self.rest += more
             line, _, self.rest = self.rest.partition(b"\n")
-            if mark in line:
+            if b'"result":' in line or b'"error":' in line:
                 return line
 
 
@@ -145,17 +151,27 @@ class Http:
     def __init__(self, port, path):
         self.wire = socket.create_connection(("127.0.0.1", port), timeout=15)
         self.wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.path, self.fields, self.rest = path, "", b""
+        self.port, self.path, self.fields, self.rest = port, path, "", b""
 
-    def send(self, message):
-        self.ask(message, b"")
+    def together(self, count):
+        """So many connections of one session."""
+        others = [Http(self.port, self.path) for _ in range(count - 1)]
+        for other in others:
+            other.fields = self.fields
+        return [self, *others]
 
-    def ask(self, message, _mark):
+    def notify(self, message):
+        self.post(message)
+        self.reply()
+
+    def post(self, message):
         head = (
             f"POST {self.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             f"Accept: application/json, text/event-stream\r\n{self.fields}Content-Length: {len(message)}\r\n\r\n"
         )
         self.wire.sendall(head.encode() + message)
+
+    def reply(self):
         fields, body = self.answer()
         if "mcp-session-id" in fields:
             self.fields = f"Mcp-Session-Id: {fields['mcp-session-id']}\r\nMCP-Protocol-Version: 2025-11-25\r\n"
@@ -200,10 +216,11 @@ class Http:
 def handshake(client):
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
     request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    answer = json.loads(client.ask(json.dumps(request).encode(), b'"id":0'))
+    client.post(json.dumps(request).encode())
+    answer = json.loads(client.reply())
     if "result" not in answer:
         raise ConnectionError(f"no handshake: {answer}")
-    client.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+    client.notify(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
 
 def connected(open_client):
@@ -220,23 +237,25 @@ def connected(open_client):
     raise ConnectionError(str(last))
 
 
-def calls(client, size, tool, seconds, least):
-    """Nanoseconds of each call."""
+def calls(clients, size, tool, seconds, least):
+    """Nanoseconds of each call; all clients have one in flight."""
     filler = (LINE * (size // len(LINE) + 1))[: size - 8]
     params = json.dumps({"name": tool, "arguments": {"text": "????????" + filler}})
     request = f'{{"jsonrpc":"2.0","id":????????,"method":"tools/call","params":{params}}}'
     before, middle, after = request.split("????????")
     taken, number, stop = [], 10_000_000, time.perf_counter() + seconds
     while len(taken) < least or time.perf_counter() < stop:
-        number += 1
-        message = f"{before}{number}{middle}{number}{after}".encode()
-        mark = b'"id":%d' % number
-        begin = time.perf_counter_ns()
-        answer = client.ask(message, mark)
-        taken.append(time.perf_counter_ns() - begin)
-        answer = json.loads(answer)
-        if answer.get("id") != number or answer["result"]["content"][0]["text"] != f"{number}{filler}":
-            raise ConnectionError(f"a wrong answer: {str(answer)[:200]}")
+        numbers = range(number, number := number + len(clients))
+        answers, begin = [], time.perf_counter_ns()
+        for client, each in zip(clients, numbers):
+            client.post(f"{before}{each}{middle}{each}{after}".encode())
+        for client in clients:
+            answers.append(client.reply())
+            taken.append(time.perf_counter_ns() - begin)
+        expected = {each: f"{each}{filler}" for each in numbers}
+        for answer in map(json.loads, answers):
+            if answer["result"]["content"][0]["text"] != expected.pop(answer["id"], None):
+                raise ConnectionError(f"a wrong answer: {str(answer)[:200]}")
     return taken
 
 
@@ -312,21 +331,21 @@ def serve_http(server):
     return process, f"http://127.0.0.1:{port}/mcp"
 
 
-def measure(subject, server, seconds):
+def measure(subject, server, seconds, in_flight):
     """Per size: microseconds of the bridge, of the server, and of the median call."""
     back, url = serve_http(server)
     port, over_lines = free_port(), subject.pair.startswith("stdio")
     process = start(subject.command(port, url), pipes=over_lines)
     try:
         client = connected(lambda: Lines(process) if over_lines else Http(port, subject.path))
-        cells = []
+        clients, cells = client.together(in_flight), []
         for size in SIZES:
-            calls(client, size, subject.tool, seconds, CALLS_LEAST)
+            calls(clients, size, subject.tool, seconds, CALLS_LEAST)
             everyone = tree(process.pid)
             servers = [back.pid, *(pid for pid in everyone if is_program(pid, server))]
             bridges = [pid for pid in everyone if pid not in servers]
             before = cpu_ns(bridges), cpu_ns(servers)
-            taken = calls(client, size, subject.tool, seconds, CALLS_LEAST)
+            taken = calls(clients, size, subject.tool, seconds, CALLS_LEAST)
             after = cpu_ns(bridges), cpu_ns(servers)
             each = [(b - a) / 1000 / len(taken) for a, b in zip(before, after)]
             cells.append((*each, statistics.median(taken) / 1000))
@@ -368,7 +387,7 @@ def memory(drawspan, server, work, kind):
             while len(clients) < count:
                 clients.append(connected(lambda: Http(port, "/mcp")))
                 for number in range(SERVERS):
-                    calls(clients[-1], 64, f"s{number}__echo", 0, 1)
+                    calls(clients[-1:], 64, f"s{number}__echo", 0, 1)
             # Buffers of a connection are given back after a second without a request.
             time.sleep(2.5)
             helpers = [pid for pid in tree(process.pid)[1:] if not is_program(pid, server)]
@@ -393,6 +412,7 @@ def main():
     options.add_argument("peers", nargs="?", default=os.devnull)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--seconds", type=float, default=1.0)
+    options.add_argument("--in-flight", type=int, default=1)
     options.add_argument("--only", default="")
     given = options.parse_args()
     drawspan, server, peers = (os.path.abspath(path) for path in (given.drawspan, given.server, given.peers))
@@ -407,7 +427,7 @@ def main():
             for subject in chosen if turn % 2 == 0 else reversed(chosen):
                 signal.alarm(int(30 + 10 * given.seconds))
                 try:
-                    cells = measure(subject, server, given.seconds)
+                    cells = measure(subject, server, given.seconds, given.in_flight)
                 except (OSError, ConnectionError, KeyError, ValueError) as error:
                     print(f"{subject.pair} {subject.name}: {type(error).__name__}: {error}", file=sys.stderr)
                     continue
