@@ -33,8 +33,12 @@ pub struct IdMap<K, V> {
     len: usize,
 }
 
-/// Places of the smallest map that holds anything.
-const PLACES_MIN: usize = 16;
+/// Places of the smallest map that holds anything: most of those there are hold an entry or two.
+const PLACES_MIN: usize = 4;
+
+/// A map of so many places or fewer stays as it is when it empties, so that a few entries that come and go
+/// all the time allocate nothing.
+const PLACES_KEPT: usize = 16;
 
 impl<K: Key, V> IdMap<K, V> {
     /// An empty map without an allocation.
@@ -105,7 +109,7 @@ impl<K: Key, V> IdMap<K, V> {
             }
             at = self.behind(at);
         }
-        if self.places.len() > PLACES_MIN && self.len * 8 < self.places.len() {
+        if self.places.len() > PLACES_KEPT && self.len * 8 < self.places.len() {
             self.resize(self.places.len() / 2);
         }
         Some(value)
@@ -288,6 +292,6 @@ mod tests {
         for number in 0..10_000 {
             map.remove(&PeerId(number));
         }
-        assert!(map.is_empty() && map.places.len() <= PLACES_MIN);
+        assert!(map.is_empty() && map.places.len() <= PLACES_KEPT);
     }
 }

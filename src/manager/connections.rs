@@ -166,7 +166,7 @@ impl Manager {
                 offer: None,
                 asks_nobody: false,
             };
-            self.slots.insert(made, slot);
+            self.slots.insert(made, Box::new(slot));
             made
         });
         if config.isolation == Isolation::Shared {
@@ -216,7 +216,7 @@ impl Manager {
 
     pub(super) fn slot_of(&self, id: RuntimeId, key: &ServerKey) -> Option<&Slot> {
         let upstream = self.runtimes.get(&id)?.upstreams.get(key)?;
-        self.slots.get(upstream)
+        self.slots.get(upstream).map(Box::as_ref)
     }
 
     pub(super) fn slots_of(&self, id: RuntimeId) -> impl Iterator<Item = &Slot> {
@@ -224,6 +224,6 @@ impl Manager {
         let upstreams = runtime
             .into_iter()
             .flat_map(|runtime| runtime.upstreams.values());
-        upstreams.filter_map(|upstream| self.slots.get(upstream))
+        upstreams.filter_map(|upstream| self.slots.get(upstream).map(Box::as_ref))
     }
 }

@@ -229,7 +229,8 @@ pub struct Manager {
     entropy: Box<dyn Entropy>,
     servers: BTreeMap<ServerKey, ServerConfig>,
     runtimes: BTreeMap<RuntimeId, Runtime>,
-    slots: BTreeMap<UpstreamId, Slot>,
+    /// Boxed: a node of the map has room for eleven, and a slot is 6 KiB.
+    slots: BTreeMap<UpstreamId, Box<Slot>>,
     shared: BTreeMap<ServerKey, UpstreamId>,
     reserved: Reserved,
     tickets: IdMap<TicketId, Ticket>,
