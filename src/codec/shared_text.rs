@@ -18,6 +18,7 @@ pub struct SharedText(Held);
 #[derive(Clone)]
 enum Held {
     Fixed(&'static str),
+    Whole(Arc<str>),
     Part {
         whole: Arc<String>,
         start: usize,
@@ -61,6 +62,7 @@ impl Deref for SharedText {
     fn deref(&self) -> &str {
         match &self.0 {
             Held::Fixed(text) => text,
+            Held::Whole(text) => text,
             Held::Part { whole, start, end } => &whole[*start..*end],
         }
     }
@@ -85,6 +87,13 @@ impl From<String> for SharedText {
 impl From<&str> for SharedText {
     fn from(text: &str) -> Self {
         text.to_owned().into()
+    }
+}
+
+/// A name that others hold too: no copy.
+impl From<Arc<str>> for SharedText {
+    fn from(text: Arc<str>) -> Self {
+        Self(Held::Whole(text))
     }
 }
 

@@ -210,11 +210,17 @@ impl HttpFront {
         peer: PeerId,
         key: RequestKey,
     ) -> Vec<(Box<str>, Box<str>)> {
-        let head = self
+        let Some(head) = self
             .routes
             .get(&(peer, key))
-            .and_then(|exchange| self.exchanges.get(exchange)?.head.as_ref());
-        let field = |name: &'static str| Some((name.into(), head?.field(name)?.into()));
+            .and_then(|exchange| self.exchanges.get(exchange)?.head.as_ref())
+        else {
+            return Vec::new();
+        };
+        let field = |name: &'static str| {
+            let value = head.field(name)?;
+            Some((name.into(), value.into()))
+        };
         TRACE_HEADERS.into_iter().filter_map(field).collect()
     }
 

@@ -178,6 +178,9 @@ impl Hub {
         let Some(side) = &mut self.upstream else {
             return false;
         };
+        if side.openings.waiting.is_empty() {
+            return false;
+        }
         let waiting = side.openings.waiting.clone();
         let mut moved = false;
         for one in waiting {

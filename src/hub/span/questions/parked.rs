@@ -323,6 +323,9 @@ impl Hub {
         let Some(side) = &mut self.upstream else {
             return false;
         };
+        if side.questions.fresh.is_empty() {
+            return false;
+        }
         let fresh = std::mem::take(&mut side.questions.fresh);
         let mut moved = false;
         for call in fresh {
