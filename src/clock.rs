@@ -5,8 +5,12 @@
 //! an OpenClaw Gateway states expiries as Unix milliseconds; such a stamp becomes an [`Uptime`] once, on
 //! arrival, by [`Now::until_unix_ms`], and is compared with nothing else afterwards.
 
+mod agenda;
+
 use std::fmt;
 use std::time::Duration;
+
+pub use self::agenda::Agenda;
 
 /// Time since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

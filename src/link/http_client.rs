@@ -302,6 +302,9 @@ impl HttpLink {
             while let Some(step) = self.client.read(now, wire, &mut bytes, wires) {
                 self.step(now, step);
             }
+        } else if matches!(event, IoEvent::Drained) {
+            // No message waits for that.
+            return self.client.drained(now, wire);
         } else if let Some(step) = self.client.hear(now, wire, event, wires) {
             self.step(now, step);
         }

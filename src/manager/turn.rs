@@ -82,6 +82,14 @@ impl Driven for Manager {
         let Some(id) = self.wires_of.get(&wire).copied() else {
             return;
         };
+        if matches!(event, IoEvent::Drained) {
+            // One in two inputs under load. What has left moves no message, and no time forward: a timer that
+            // is too early then finds nothing due.
+            if let Some(slot) = self.slots.get_mut(&id) {
+                slot.upstream.handle_drained(now, wire, &mut self.wires);
+            }
+            return;
+        }
         if matches!(event, IoEvent::Failed(_)) {
             self.wires_of.remove(&wire);
         }

@@ -43,7 +43,7 @@ use self::wishes::Wishes;
 use crate::backoff::Backoff;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
-use crate::ids::{IdMap, QuestionId, TicketId, UpstreamRequestId, WireId};
+use crate::ids::{IdMap, QuestionId, TicketId, UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
 use crate::link::upstream_link::UpstreamLink;
@@ -386,6 +386,13 @@ impl Upstream {
             link.handle_io(now, wire, event, turn.wires);
         }
         self.drain(turn);
+    }
+
+    /// All that waited for a wire has left: of interest to its link, which has nothing to say then.
+    pub(super) fn handle_drained(&mut self, now: Now, wire: WireId, wires: &mut WireMint) {
+        if let Some(link) = self.link_of(wire) {
+            link.handle_io(now, wire, IoEvent::Drained, wires);
+        }
     }
 
     pub(super) fn handle_timeout(&mut self, turn: &mut Turn<'_>) {

@@ -17,7 +17,7 @@ use redirect::Redirect;
 
 use super::target::{HttpTarget, authority};
 use super::wire::{Piece, Wire, WireLimits};
-use crate::clock::{Now, Uptime};
+use crate::clock::{Agenda, Now, Uptime};
 use crate::codec::http_body::Framing;
 use crate::codec::http1::ResponseHead;
 use crate::codec::outbuf::OutBuf;
@@ -106,6 +106,8 @@ pub(crate) struct Client {
     /// Bytes of requests that are kept for another try.
     kept_bytes_max: usize,
     lines: BTreeMap<WireId, Line>,
+    /// What each connection waits for. Kept by [`note_due`](Self::note_due), after whatever may change it.
+    due: Agenda<WireId>,
     /// Connections without a request; the one used last is used next.
     idle: Vec<WireId>,
     places: IdMap<ExchangeId, WireId>,
@@ -120,6 +122,8 @@ pub(crate) struct Client {
 struct Line {
     wire: Wire,
     job: Option<Job>,
+    /// When it is due, as it stands on the agenda.
+    due: Option<Uptime>,
 }
 
 /// A request on its way.
@@ -147,6 +151,7 @@ impl Client {
             redirects_max: limits.redirects_max,
             kept_bytes_max,
             lines: BTreeMap::new(),
+            due: Agenda::default(),
             idle: Vec::new(),
             places: IdMap::new(),
             leaving: BTreeMap::new(),
@@ -196,8 +201,12 @@ impl Client {
 
     /// Gives an exchange up at `until`, as broken, if it is not over by then. The earliest such time counts.
     pub(crate) fn give_up_at(&mut self, exchange: ExchangeId, until: Uptime) {
-        if let Some(job) = self.job(exchange) {
+        let Some(id) = self.places.get(&exchange).copied() else {
+            return;
+        };
+        if let Some(job) = self.lines.get_mut(&id).and_then(|line| line.job.as_mut()) {
             job.until = Some(job.until.map_or(until, |before| before.min(until)));
+            self.note_due(id);
         }
     }
 
@@ -239,17 +248,13 @@ impl Client {
         }
     }
 
-    fn job(&mut self, exchange: ExchangeId) -> Option<&mut Job> {
-        let wire = self.places.get(&exchange)?;
-        self.lines.get_mut(wire)?.job.as_mut()
-    }
-
     fn place(&mut self, now: Now, job: Job, kept: Option<WireId>, wires: &mut WireMint) {
         let id = kept.unwrap_or_else(|| {
             let id = wires.mint();
             let (wire, request) = Wire::open(id, &self.target, self.limits);
             self.io.push_back(request);
-            self.lines.insert(id, Line { wire, job: None });
+            let (job, due) = (None, None);
+            self.lines.insert(id, Line { wire, job, due });
             id
         });
         self.places.insert(job.exchange, id);
@@ -257,6 +262,7 @@ impl Client {
             line.job = Some(job);
         }
         self.write(now, id);
+        self.note_due(id);
     }
 
     /// Writes the request that waits for this connection, when it is ready.
@@ -266,7 +272,7 @@ impl Client {
         let Some(line) = self.lines.get_mut(&id) else {
             return;
         };
-        let Line { wire, job } = line;
+        let Line { wire, job, .. } = line;
         let Some(job) = job.as_mut().filter(|job| !job.written && wire.is_idle()) else {
             return;
         };
@@ -301,7 +307,10 @@ impl Client {
             let piece = line.wire.read(now, &self.target, input, &mut again);
             self.io.extend(again);
             match piece {
-                Ok(None) => return None,
+                Ok(None) => {
+                    self.note_due(id);
+                    return None;
+                }
                 Ok(Some(piece)) => {
                     let clean = input.is_empty();
                     if let Some(step) = self.take(now, id, piece, clean, wires) {
@@ -313,8 +322,28 @@ impl Client {
         }
     }
 
+    /// Everything that waited for a wire has left.
+    pub(crate) fn drained(&mut self, now: Now, id: WireId) {
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.wire.look(now);
+            self.note_due(id);
+        }
+    }
+
     /// Anything else that happened on a wire.
     pub(crate) fn hear(
+        &mut self,
+        now: Now,
+        id: WireId,
+        event: IoEvent<'_>,
+        wires: &mut WireMint,
+    ) -> Option<Step<'static>> {
+        let step = self.heard(now, id, event, wires);
+        self.note_due(id);
+        step
+    }
+
+    fn heard(
         &mut self,
         now: Now,
         id: WireId,
@@ -349,13 +378,11 @@ impl Client {
                 }
                 None
             }
-            IoEvent::Drained => {
-                line.wire.look(now);
+            IoEvent::Failed(fault) => self.failed(now, id, fault, wires),
+            // These go through `read` and `drained`; the others are of children only.
+            IoEvent::Bytes(_) | IoEvent::Drained | IoEvent::StderrBytes(_) | IoEvent::Exited(_) => {
                 None
             }
-            IoEvent::Failed(fault) => self.failed(now, id, fault, wires),
-            // Bytes go through `read`; the others are of children only.
-            IoEvent::Bytes(_) | IoEvent::StderrBytes(_) | IoEvent::Exited(_) => None,
         }
     }
 
@@ -508,6 +535,7 @@ impl Client {
     /// Takes a wire away and gives the request that was on it.
     fn drop_wire(&mut self, id: WireId, gone: bool) -> Option<Job> {
         let line = self.lines.remove(&id)?;
+        self.due.change(id, line.due, None);
         self.idle.retain(|idle| *idle != id);
         self.io
             .retain(|request| !matches!(request, IoRequest::Flush(wire) if *wire == id));

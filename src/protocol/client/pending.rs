@@ -27,7 +27,7 @@ use super::fault::{CallFault, RemoteError};
 use super::peer::{ClientPeer, PeerOutput, Stage, read_id};
 use super::questions::Asking;
 use super::{Carrier, Dialect, OutgoingKind, RequestEnd};
-use crate::clock::{Deadline, Now, Uptime};
+use crate::clock::{Agenda, Deadline, Now, Uptime};
 use crate::codec::json_object::JsonObject;
 use crate::codec::scan::Text;
 use crate::ids::{IdMap, UpstreamRequestId};
@@ -129,6 +129,8 @@ impl Call {
 pub(super) struct Pending {
     /// By their id on the wire.
     sent: IdMap<UpstreamRequestId, Call>,
+    /// The deadline of each that is sent.
+    due: Agenda<UpstreamRequestId>,
     /// Those that wait for answers to the server's questions, by the caller's id.
     pub(super) asking: BTreeMap<UpstreamRequestId, Asking>,
     /// Those taken back last, by their id on the wire: what still comes for them crossed our word, and is no
@@ -137,6 +139,17 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    fn insert_sent(&mut self, wire: UpstreamRequestId, call: Call) {
+        self.due.add(call.deadline, wire);
+        self.sent.insert(wire, call);
+    }
+
+    fn remove_sent(&mut self, wire: UpstreamRequestId) -> Option<Call> {
+        let call = self.sent.remove(&wire)?;
+        self.due.remove(call.deadline, wire);
+        Some(call)
+    }
+
     fn remember_taken_back(&mut self, wire: UpstreamRequestId) {
         if self.taken_back.len() >= TAKEN_BACK_MAX {
             self.taken_back.pop_front();
@@ -164,7 +177,7 @@ impl Pending {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Deadline> {
-        let sent = self.sent.values().map(|call| call.deadline).min();
+        let sent = self.due.first().map(|(at, _)| at);
         let asking = self.asking.values().map(|asking| asking.by).min();
         Deadline::earlier(
             sent.map(|at| Deadline::new(at, "request")),
@@ -282,7 +295,7 @@ impl ClientPeer {
             name: by_header.then(|| params.name(&call.method)).flatten(),
             headers: call.headers.clone(),
         };
-        self.calls.sent.insert(wire, call);
+        self.calls.insert_sent(wire, call);
         self.send(kind, dialect, body);
     }
 
@@ -308,7 +321,7 @@ impl ClientPeer {
             return self.respond(id, Err(CallFault::Cancelled));
         }
         if let Some(wire) = self.calls.wire_of(id) {
-            self.calls.sent.remove(&wire);
+            self.calls.remove_sent(wire);
             self.take_back(wire, reason);
             self.respond(id, Err(CallFault::Cancelled));
         }
@@ -341,7 +354,7 @@ impl ClientPeer {
         wire: UpstreamRequestId,
         outcome: Result<&str, RemoteError>,
     ) {
-        let Some(call) = self.calls.sent.remove(&wire) else {
+        let Some(call) = self.calls.remove_sent(wire) else {
             return;
         };
         let result = match outcome {
@@ -378,7 +391,7 @@ impl ClientPeer {
     /// HTTP: nothing more comes for a request. A JSON-RPC error in the body is its answer, unless the status
     /// is about who asks, or how often.
     pub(super) fn call_ended(&mut self, wire: UpstreamRequestId, end: RequestEnd) {
-        let Some(call) = self.calls.sent.remove(&wire) else {
+        let Some(call) = self.calls.remove_sent(wire) else {
             return;
         };
         let fault = match &end {
@@ -405,7 +418,7 @@ impl ClientPeer {
 
     /// What came for a request is no answer, and there will be no other.
     pub(super) fn call_violated(&mut self, wire: UpstreamRequestId, why: &str) {
-        if let Some(call) = self.calls.sent.remove(&wire) {
+        if let Some(call) = self.calls.remove_sent(wire) {
             self.forget(wire);
             self.respond(call.caller, Err(CallFault::Violation(why.to_owned())));
         }
@@ -431,12 +444,16 @@ impl ClientPeer {
         if wire.is_some_and(|wire| self.calls.taken_back.contains(&wire)) {
             return log::debug!("progress of a request that was taken back");
         }
-        let call = wire.and_then(|wire| self.calls.sent.get_mut(&wire));
-        let (Some(params), Some(call)) = (params, call.filter(|call| call.asks_progress)) else {
+        let Pending { sent, due, .. } = &mut self.calls;
+        let call = wire.and_then(|wire| Some((wire, sent.get_mut(&wire)?)));
+        let call = call.filter(|(_, call)| call.asks_progress);
+        let (Some(params), Some((wire, call))) = (params, call) else {
             return self.noise("progress of no request that is open", raw);
         };
         if call.total.is_some() {
+            let before = call.deadline;
             call.restart(now, self.config.limits.request_state_ttl);
+            due.change(wire, Some(before), Some(call.deadline));
         }
         if call.tells_progress {
             let params = match &call.token {
@@ -450,26 +467,25 @@ impl ClientPeer {
 
     pub(super) fn calls_timeout(&mut self, now: Now) {
         let due = |at: Uptime| at <= now.up;
-        let sent = self.calls.sent.iter();
-        let mut late: Vec<_> = sent
-            .filter(|(_, call)| due(call.deadline))
-            .map(|(wire, _)| *wire)
-            .collect();
-        late.sort_unstable();
-        for wire in late {
+        while let Some(wire) = self.calls.due.first_due(now.up) {
             let held = self.questions.hold(wire);
-            let Some(call) = self.calls.sent.get_mut(&wire) else {
-                continue;
+            let Pending {
+                sent, due: agenda, ..
+            } = &mut self.calls;
+            let Some(call) = sent.get_mut(&wire) else {
+                return;
             };
             if held && call.deadline < call.held_by && !due(call.total_by) {
                 let most = call.held_by.min(call.total_by);
+                let before = call.deadline;
                 call.deadline = now.after(call.timeout).min(most);
+                agenda.change(wire, Some(before), Some(call.deadline));
                 if !due(call.deadline) {
                     continue;
                 }
             }
             let (id, fault) = (call.caller, call.timed_out());
-            self.calls.sent.remove(&wire);
+            self.calls.remove_sent(wire);
             self.take_back(wire, &fault.to_string());
             self.respond(id, Err(fault));
         }
