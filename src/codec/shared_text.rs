@@ -7,6 +7,7 @@
 //!
 //! Never: changes a text that somebody holds.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,7 +19,6 @@ pub struct SharedText(Held);
 #[derive(Clone)]
 enum Held {
     Fixed(&'static str),
-    Whole(Arc<str>),
     Part {
         whole: Arc<String>,
         start: usize,
@@ -62,7 +62,6 @@ impl Deref for SharedText {
     fn deref(&self) -> &str {
         match &self.0 {
             Held::Fixed(text) => text,
-            Held::Whole(text) => text,
             Held::Part { whole, start, end } => &whole[*start..*end],
         }
     }
@@ -90,13 +89,6 @@ impl From<&str> for SharedText {
     }
 }
 
-/// A name that others hold too: no copy.
-impl From<Arc<str>> for SharedText {
-    fn from(text: Arc<str>) -> Self {
-        Self(Held::Whole(text))
-    }
-}
-
 impl From<Box<str>> for SharedText {
     fn from(text: Box<str>) -> Self {
         text.into_string().into()
@@ -116,6 +108,18 @@ impl PartialEq for SharedText {
 }
 
 impl Eq for SharedText {}
+
+impl PartialOrd for SharedText {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for SharedText {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
 
 impl fmt::Debug for SharedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -155,7 +155,7 @@ impl Hub {
         }
         let of_upstream = upstream.as_ref();
         call.server = match of_upstream.or(locked_out.as_ref().map(|(server, _)| server)) {
-            Some(server) => server.0.clone().into(),
+            Some(server) => server.0.clone(),
             None if ours => SharedText::fixed("openclaw"),
             None => SharedText::fixed("local"),
         };

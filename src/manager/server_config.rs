@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::codec::shared_text::SharedText;
 use crate::codec::uri::Uri;
 use crate::link::http_client::HttpProxy;
 use crate::link::{ChildSpec, TlsSpec};
@@ -13,7 +13,7 @@ use crate::secret::Secret;
 
 /// A key of the configured server map, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServerKey(pub Arc<str>);
+pub struct ServerKey(pub SharedText);
 
 impl ServerKey {
     /// The key as text.
