@@ -257,7 +257,7 @@ fn what_a_program_answers_itself_costs_a_known_number() {
 /// The message, the call and its answer are kept on their way through, whatever their size.
 #[test]
 fn a_call_through_a_bridge_costs_a_known_number() {
-    for (over_http, wanted) in [(false, 9), (true, 16)] {
+    for (over_http, wanted) in [(false, 5), (true, 12)] {
         for size in SIZES {
             let mut bridge = Bridge::new(over_http);
             let all: Vec<u64> = (0..WARM + 20)

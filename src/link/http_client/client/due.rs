@@ -57,7 +57,7 @@ impl Client {
             self.due.first().map(|(at, _)| at),
             self.lines
                 .values()
-                .filter_map(Line::deadline)
+                .filter_map(|line| line.deadline())
                 .map(|due| due.at)
                 .min(),
             "a change of what a connection waits for was not noted"
