@@ -195,7 +195,7 @@ pub fn validate(bytes: &[u8], depth_max: usize) -> Result<&str, ScanError> {
     reader
         .value()
         .and_then(|()| reader.end())
-        .map_err(|fault| ScanError::of(fault, depth_max))?;
+        .map_err(|fault| ScanError::of(fault, reader.at(), depth_max))?;
     Ok(text)
 }
 
@@ -485,6 +485,11 @@ mod tests {
             (r#"{"x":1,"\u0078":2}"#, 7, "x"),
             (r#"{"params":{"":1,"a":2,"":3}}"#, 22, ""),
             (r#"{"params":{"_meta":{"a":1,"a":1}}}"#, 26, "a"),
+            (
+                r#"{"params":{"_meta":{"progressToken":1,"progressToke\u006e":1}}}"#,
+                38,
+                "progressToken",
+            ),
             (r#"[{"a":1},{"b":1,"b":2}]"#, 16, "b"),
         ] {
             let name = name.to_owned();
@@ -501,6 +506,23 @@ mod tests {
         ] {
             one(raw);
         }
+    }
+
+    #[test]
+    fn members_of_meta_are_noted_by_name() {
+        let values = [r#""2026-07-28""#, "{}", r#"{"name":"c"}"#, r#""info""#, "7"];
+        let [version, capabilities, info, level, token] = values;
+        let raw = format!(
+            r#"{{"params":{{"_meta":{{"x":0,"{META_LOG_LEVEL}":{level},"progressToken":{token},
+                "{META_CLIENT_INFO}":{info},"{META_CLIENT_CAPABILITIES}":{capabilities},
+                "{META_PROTOCOL_VERSION}":{version}}}}}}}"#
+        );
+        let meta = one(&raw).request_meta;
+        assert_eq!(meta.protocol_version, Some(version));
+        assert_eq!(meta.client_capabilities, Some(capabilities));
+        assert_eq!(meta.client_info, Some(info));
+        assert_eq!(meta.log_level, Some(level));
+        assert_eq!(meta.progress_token, Some(token));
     }
 
     #[test]

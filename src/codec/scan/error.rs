@@ -46,10 +46,9 @@ pub enum ScanError {
 }
 
 impl ScanError {
-    /// What stopped a reader, as an error; `limit` is its depth limit.
-    pub(super) const fn of(fault: Fault, limit: usize) -> Self {
-        let offset = fault.at;
-        match fault.what.noun() {
+    /// What stopped a reader at `offset`, as an error; `limit` is its depth limit.
+    pub(super) const fn of(fault: Fault, offset: usize, limit: usize) -> Self {
+        match fault.noun() {
             Some(wanted) => Self::Syntax { offset, wanted },
             None => Self::TooDeep { offset, limit },
         }

@@ -1,7 +1,5 @@
 //! The members of `params._meta` that every request of 2026-07-28 is looked at for.
 
-use super::Text;
-
 /// Keys of `params._meta` that make a request a modern one. Spec: 2026-07-28 basic/index (`_meta`).
 pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// See [`META_PROTOCOL_VERSION`].
@@ -35,21 +33,24 @@ impl<'a> RequestMeta<'a> {
         progress_token: None,
     };
 
-    /// Takes up one member.
-    pub(super) fn note(&mut self, key: Text<'a>, value: &'a str) {
-        let slot = if key.is(META_PROTOCOL_VERSION) {
-            &mut self.protocol_version
-        } else if key.is(META_CLIENT_CAPABILITIES) {
-            &mut self.client_capabilities
-        } else if key.is(META_CLIENT_INFO) {
-            &mut self.client_info
-        } else if key.is(META_LOG_LEVEL) {
-            &mut self.log_level
-        } else if key.is("progressToken") {
-            &mut self.progress_token
-        } else {
-            return;
-        };
-        *slot = Some(value);
+    /// Where the value of a member is kept.
+    pub(super) const fn place(&mut self, member: InMeta) -> &mut Option<&'a str> {
+        match member {
+            InMeta::ProtocolVersion => &mut self.protocol_version,
+            InMeta::ClientCapabilities => &mut self.client_capabilities,
+            InMeta::ClientInfo => &mut self.client_info,
+            InMeta::LogLevel => &mut self.log_level,
+            InMeta::ProgressToken => &mut self.progress_token,
+        }
     }
+}
+
+/// The members of `params._meta` that are noted.
+#[derive(Clone, Copy)]
+pub(super) enum InMeta {
+    ProtocolVersion,
+    ClientCapabilities,
+    ClientInfo,
+    LogLevel,
+    ProgressToken,
 }

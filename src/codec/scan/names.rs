@@ -7,7 +7,12 @@ use super::text::Text;
 /// The names seen so far: those the scanner knows as bits, the first `N` others in place, and more in a set,
 /// so that they cost no more than their number times its logarithm.
 pub(super) struct Names<'a, const N: usize> {
-    known: u16,
+    known: u32,
+    /// Most objects have no other names.
+    others: Option<Others<'a, N>>,
+}
+
+struct Others<'a, const N: usize> {
     count: usize,
     inline: [Text<'a>; N],
     more: BTreeSet<Text<'a>>,
@@ -17,18 +22,16 @@ impl<'a, const N: usize> Names<'a, N> {
     pub(super) const fn new() -> Self {
         Self {
             known: 0,
-            count: 0,
-            inline: [Text::EMPTY; N],
-            more: BTreeSet::new(),
+            others: None,
         }
     }
 
     /// Whether no member was read yet.
     pub(super) const fn is_empty(&self) -> bool {
-        self.known == 0 && self.count == 0
+        self.known == 0 && self.others.is_none()
     }
 
-    /// Adds the known name with this number, below 16; `false` when it was there.
+    /// Adds the known name with this number, below 32; `false` when it was there.
     pub(super) const fn insert_known(&mut self, number: u8) -> bool {
         let bit = 1 << number;
         let new = self.known & bit == 0;
@@ -37,17 +40,23 @@ impl<'a, const N: usize> Names<'a, N> {
     }
 
     /// Adds any other name; `false` when it was there.
+    #[inline(never)]
     pub(super) fn insert(&mut self, name: Text<'a>) -> bool {
-        if self.inline[..self.count].contains(&name) {
+        let others = self.others.get_or_insert(Others {
+            count: 0,
+            inline: [Text::EMPTY; N],
+            more: BTreeSet::new(),
+        });
+        if others.inline[..others.count].contains(&name) {
             return false;
         }
-        match self.inline.get_mut(self.count) {
+        match others.inline.get_mut(others.count) {
             Some(free) => {
                 *free = name;
-                self.count += 1;
+                others.count += 1;
                 true
             }
-            None => self.more.insert(name),
+            None => others.more.insert(name),
         }
     }
 }

@@ -1,46 +1,89 @@
 //! One run over one message: which members there are, and where their values stand.
 
 use super::error::ScanError;
+use super::meta::{
+    InMeta, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION,
+};
 use super::names::Names;
 use super::reader::{Fault, Reader, Span};
 use super::text::Text;
 use super::{BatchMember, Envelope, IdField, ScanLimits, Scanned};
 
-/// Members of the envelope and of `params` that are noted, and all others.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+/// Members that are noted of one kind of object.
+trait Known: Copy {
+    /// The one with this name.
+    fn named(name: &str) -> Option<Self>;
+
+    /// Its bit in [`Names`].
+    fn number(self) -> u8;
+}
+
+#[derive(Clone, Copy)]
+enum InEnvelope {
     Version,
     Id,
     Method,
     Params,
     Result,
     Error,
+}
+
+impl Known for InEnvelope {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "jsonrpc" => Self::Version,
+            "id" => Self::Id,
+            "method" => Self::Method,
+            "params" => Self::Params,
+            "result" => Self::Result,
+            "error" => Self::Error,
+            _ => return None,
+        })
+    }
+
+    fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+#[derive(Clone, Copy)]
+enum InParams {
     Name,
     Uri,
     Arguments,
     Meta,
-    Other,
 }
 
-fn in_envelope(name: &str) -> Known {
-    match name {
-        "jsonrpc" => Known::Version,
-        "id" => Known::Id,
-        "method" => Known::Method,
-        "params" => Known::Params,
-        "result" => Known::Result,
-        "error" => Known::Error,
-        _ => Known::Other,
+impl Known for InParams {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "name" => Self::Name,
+            "uri" => Self::Uri,
+            "arguments" => Self::Arguments,
+            "_meta" => Self::Meta,
+            _ => return None,
+        })
+    }
+
+    fn number(self) -> u8 {
+        self as u8
     }
 }
 
-fn in_params(name: &str) -> Known {
-    match name {
-        "name" => Known::Name,
-        "uri" => Known::Uri,
-        "arguments" => Known::Arguments,
-        "_meta" => Known::Meta,
-        _ => Known::Other,
+impl Known for InMeta {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            META_PROTOCOL_VERSION => Self::ProtocolVersion,
+            META_CLIENT_CAPABILITIES => Self::ClientCapabilities,
+            META_CLIENT_INFO => Self::ClientInfo,
+            META_LOG_LEVEL => Self::LogLevel,
+            "progressToken" => Self::ProgressToken,
+            _ => return None,
+        })
+    }
+
+    fn number(self) -> u8 {
+        self as u8
     }
 }
 
@@ -71,25 +114,25 @@ impl<'a, 'l> Pass<'a, 'l> {
     }
 
     pub(super) fn run(mut self) -> Result<Scanned<'a>, ScanError> {
-        match (self.root(), self.refused) {
-            (Err(fault), _) => Err(ScanError::of(fault, self.limits.depth_max)),
-            (Ok(_), Some(error)) => Err(error),
-            (Ok(scanned), None) => Ok(scanned),
-        }
+        let mut scanned = Scanned::Other;
+        self.root(&mut scanned)
+            .map_err(|fault| ScanError::of(fault, self.reader.at(), self.limits.depth_max))?;
+        self.refused.map_or(Ok(scanned), Err)
     }
 
-    fn root(&mut self) -> Result<Scanned<'a>, Fault> {
+    fn root(&mut self, scanned: &mut Scanned<'a>) -> Result<(), Fault> {
         self.reader.skip_space();
-        let scanned = match self.reader.peek() {
-            Some(b'{') => Scanned::One(self.envelope()?),
-            Some(b'[') => Scanned::Batch(self.batch()?),
-            _ => {
-                self.reader.value()?;
-                Scanned::Other
+        match self.reader.peek() {
+            Some(b'{') => {
+                *scanned = Scanned::One(Envelope::EMPTY);
+                if let Scanned::One(envelope) = scanned {
+                    self.envelope(envelope)?;
+                }
             }
-        };
-        self.reader.end()?;
-        Ok(scanned)
+            Some(b'[') => *scanned = Scanned::Batch(self.batch()?),
+            _ => self.reader.value()?,
+        }
+        self.reader.end()
     }
 
     fn batch(&mut self) -> Result<Vec<BatchMember<'a>>, Fault> {
@@ -105,7 +148,9 @@ impl<'a, 'l> Pass<'a, 'l> {
                 excess.get_or_insert(offset);
                 self.reader.value()?;
             } else if self.reader.peek() == Some(b'{') {
-                batch.push(BatchMember::Message(self.envelope()?));
+                let mut envelope = Envelope::EMPTY;
+                self.envelope(&mut envelope)?;
+                batch.push(BatchMember::Message(envelope));
             } else {
                 self.reader.value()?;
                 batch.push(BatchMember::NotAnObject(self.since(offset)));
@@ -121,66 +166,64 @@ impl<'a, 'l> Pass<'a, 'l> {
         Ok(batch)
     }
 
-    fn envelope(&mut self) -> Result<Envelope<'a>, Fault> {
+    /// Notes the parts of an object in an empty envelope.
+    fn envelope(&mut self, envelope: &mut Envelope<'a>) -> Result<(), Fault> {
         let start = self.reader.at();
-        let mut envelope = Envelope::EMPTY;
         let mut names = Names::<ENVELOPE_NAMES>::new();
         self.reader.open_object()?;
         while self.reader.next_member(names.is_empty())? {
-            let known = self.name(&mut names, in_envelope);
+            let known = self.name(&mut names);
             let from = self.reader.at();
             match known {
-                Known::Version => {
+                Some(InEnvelope::Version) => {
                     let version = self.text_value()?;
                     envelope.version_ok = version.is_some_and(|version| version.is("2.0"));
                 }
-                Known::Id => {
+                Some(InEnvelope::Id) => {
                     self.reader.value()?;
                     envelope.id = IdField::of(self.since(from), self.limits.id_bytes_max);
                 }
-                Known::Method => {
+                Some(InEnvelope::Method) => {
                     envelope.method = self.text_value()?;
                     envelope.method_not_text = envelope.method.is_none();
                 }
-                Known::Params => {
+                Some(InEnvelope::Params) => {
                     if self.reader.peek() == Some(b'{') {
-                        self.params(&mut envelope)?;
+                        self.params(envelope)?;
                     } else {
                         self.reader.value()?;
                     }
                     envelope.params = Some(self.since(from));
                 }
-                Known::Result => {
+                Some(InEnvelope::Result) => {
                     self.reader.value()?;
                     envelope.result = Some(self.since(from));
                 }
-                Known::Error => {
+                Some(InEnvelope::Error) => {
                     self.reader.value()?;
                     envelope.error = Some(self.since(from));
                 }
-                Known::Name | Known::Uri | Known::Arguments | Known::Meta | Known::Other => {
-                    self.reader.value()?;
-                }
+                None => self.reader.value()?,
             }
         }
         envelope.raw = self.since(start);
-        Ok(envelope)
+        Ok(())
     }
 
     fn params(&mut self, envelope: &mut Envelope<'a>) -> Result<(), Fault> {
         let mut names = Names::<PARAMS_NAMES>::new();
         self.reader.open_object()?;
         while self.reader.next_member(names.is_empty())? {
-            let known = self.name(&mut names, in_params);
+            let known = self.name(&mut names);
             let from = self.reader.at();
             match known {
-                Known::Name => envelope.name = self.text_value()?,
-                Known::Uri => envelope.uri = self.text_value()?,
-                Known::Arguments => {
+                Some(InParams::Name) => envelope.name = self.text_value()?,
+                Some(InParams::Uri) => envelope.uri = self.text_value()?,
+                Some(InParams::Arguments) => {
                     self.reader.value()?;
                     envelope.arguments = Some(self.since(from));
                 }
-                Known::Meta => {
+                Some(InParams::Meta) => {
                     if self.reader.peek() == Some(b'{') {
                         self.meta(envelope)?;
                     } else {
@@ -188,13 +231,7 @@ impl<'a, 'l> Pass<'a, 'l> {
                     }
                     envelope.meta = Some(self.since(from));
                 }
-                Known::Version
-                | Known::Id
-                | Known::Method
-                | Known::Params
-                | Known::Result
-                | Known::Error
-                | Known::Other => self.reader.value()?,
+                None => self.reader.value()?,
             }
         }
         Ok(())
@@ -204,30 +241,27 @@ impl<'a, 'l> Pass<'a, 'l> {
         let mut names = Names::<PARAMS_NAMES>::new();
         self.reader.open_object()?;
         while self.reader.next_member(names.is_empty())? {
-            self.name(&mut names, |_| Known::Other);
-            let (name, from) = (self.last_text(), self.reader.at());
+            let known: Option<InMeta> = self.name(&mut names);
+            let from = self.reader.at();
             self.reader.value()?;
-            envelope.request_meta.note(name, self.since(from));
+            if let Some(known) = known {
+                *envelope.request_meta.place(known) = Some(self.since(from));
+            }
         }
         Ok(())
     }
 
     /// Says which member was reached, and checks that its name is new.
-    fn name<const N: usize>(
-        &mut self,
-        names: &mut Names<'a, N>,
-        which: impl Fn(&str) -> Known,
-    ) -> Known {
+    fn name<K: Known, const N: usize>(&mut self, names: &mut Names<'a, N>) -> Option<K> {
         let name = self.last_text();
         let known = if name.has_escapes() {
-            which(&name.decode())
+            K::named(&name.decode())
         } else {
-            which(name.raw())
+            K::named(name.raw())
         };
-        let new = if known == Known::Other {
-            names.insert(name)
-        } else {
-            names.insert_known(known as u8)
+        let new = match known {
+            Some(known) => names.insert_known(known.number()),
+            None => names.insert(name),
         };
         if !new && self.refused.is_none() {
             let offset = self.reader.last_string().start - 1;

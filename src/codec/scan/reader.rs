@@ -5,16 +5,10 @@
 
 use crate::codec::plain::{quotes, short_plain_end, specials};
 
-/// What stopped a [`Reader`], and where. Small, because every step of the grammar returns it.
+/// What stopped a [`Reader`] at the place where it stands: what the grammar wanted instead of what it found.
+/// One byte, because every step of the grammar returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) at: usize,
-    pub(super) what: What,
-}
-
-/// What the grammar wanted instead of what it found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum Fault {
     Value,
     Name,
     Colon,
@@ -30,7 +24,7 @@ pub(super) enum What {
     TooDeep,
 }
 
-impl What {
+impl Fault {
     /// The wanted thing as a noun; `None` when the text was only too deep.
     pub(super) const fn noun(self) -> Option<&'static str> {
         Some(match self {
@@ -62,8 +56,8 @@ pub(super) struct Span {
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The string read last. A field, because a step that returns no more than a [`Fault`] returns it in
-    /// registers.
+    /// The string read last. A field, because a step that returns no more than a [`Fault`] returns it in a
+    /// register.
     string: Span,
     nesting: Nesting,
     /// The text was validated before, so that a string needs no look at each byte.
@@ -115,8 +109,17 @@ impl<'a> Reader<'a> {
     /// Moves over white space.
     #[inline]
     pub(super) fn skip_space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
-            self.at += 1;
+        self.token();
+    }
+
+    /// Moves over white space to the byte that begins a token, and gives it.
+    #[inline]
+    fn token(&mut self) -> Option<u8> {
+        loop {
+            match self.peek() {
+                Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
+                other => return other,
+            }
         }
     }
 
@@ -126,7 +129,7 @@ impl<'a> Reader<'a> {
         if self.at == self.bytes.len() {
             Ok(())
         } else {
-            Err(self.fault(What::End))
+            Err(Fault::End)
         }
     }
 
@@ -154,7 +157,7 @@ impl<'a> Reader<'a> {
                 Some(b't') => self.literal(b"true")?,
                 Some(b'f') => self.literal(b"false")?,
                 Some(b'n') => self.literal(b"null")?,
-                _ => return Err(self.fault(What::Value)),
+                _ => return Err(Fault::Value),
             };
             if more {
                 continue;
@@ -192,26 +195,22 @@ impl<'a> Reader<'a> {
     /// [`last_string`](Self::last_string), or past the closing brace (`false`). `first` says that nothing of
     /// the object was read yet.
     pub(super) fn next_member(&mut self, first: bool) -> Result<bool, Fault> {
-        self.skip_space();
-        match self.peek() {
-            Some(b'}') => {
-                self.close();
-                return Ok(false);
-            }
-            Some(b',') if !first => {
-                self.at += 1;
-                self.skip_space();
-            }
-            _ if first => {}
-            _ => return Err(self.fault(What::CommaOrBrace)),
+        let mut found = self.token();
+        if !first && found == Some(b',') {
+            self.at += 1;
+            found = self.token();
+        } else if found == Some(b'}') {
+            self.close();
+            return Ok(false);
+        } else if !first {
+            return Err(Fault::CommaOrBrace);
         }
-        if self.peek() != Some(b'"') {
-            return Err(self.fault(What::Name));
+        if found != Some(b'"') {
+            return Err(Fault::Name);
         }
         self.string()?;
-        self.skip_space();
-        if self.peek() != Some(b':') {
-            return Err(self.fault(What::Colon));
+        if self.token() != Some(b':') {
+            return Err(Fault::Colon);
         }
         self.at += 1;
         self.skip_space();
@@ -231,7 +230,7 @@ impl<'a> Reader<'a> {
                 self.skip_space();
             }
             _ if first => {}
-            _ => return Err(self.fault(What::CommaOrBracket)),
+            _ => return Err(Fault::CommaOrBracket),
         }
         Ok(true)
     }
@@ -240,10 +239,10 @@ impl<'a> Reader<'a> {
     fn open(&mut self, object: bool) -> Result<(), Fault> {
         let opening = if object { b'{' } else { b'[' };
         if self.peek() != Some(opening) {
-            return Err(self.fault(What::Value));
+            return Err(Fault::Value);
         }
         if self.nesting.depth >= self.nesting.depth_max {
-            return Err(self.fault(What::TooDeep));
+            return Err(Fault::TooDeep);
         }
         self.nesting.push(object);
         self.at += 1;
@@ -261,7 +260,7 @@ impl<'a> Reader<'a> {
             self.at += word.len();
             Ok(false)
         } else {
-            Err(self.fault(What::Value))
+            Err(Fault::Value)
         }
     }
 
@@ -297,7 +296,7 @@ impl<'a> Reader<'a> {
         if self.at > from {
             Ok(())
         } else {
-            Err(self.fault(What::Digit))
+            Err(Fault::Digit)
         }
     }
 
@@ -357,8 +356,7 @@ impl<'a> Reader<'a> {
                 }
                 found => {
                     self.at = at;
-                    let what = found.map_or(What::Quote, |_| What::EscapedControl);
-                    return Err(self.fault(what));
+                    return Err(found.map_or(Fault::Quote, |_| Fault::EscapedControl));
                 }
             }
         }
@@ -374,7 +372,7 @@ impl<'a> Reader<'a> {
             let end = quotes.next();
             let Some(found) = self.bytes.get(from..end).filter(|_| end < self.bytes.len()) else {
                 self.at = self.bytes.len();
-                return Err(self.fault(What::Quote));
+                return Err(Fault::Quote);
             };
             // What lies before `from` ends in a quote, so no backslash is counted twice.
             let backslashes = found.iter().rev().take_while(|byte| **byte == b'\\');
@@ -396,20 +394,15 @@ impl<'a> Reader<'a> {
     fn code_escape(&mut self) -> Result<(), Fault> {
         self.at += 1;
         if self.peek() != Some(b'u') {
-            return Err(self.fault(What::Escape));
+            return Err(Fault::Escape);
         }
         match self.bytes.get(self.at + 1..self.at + 5) {
             Some(hex) if hex.iter().all(u8::is_ascii_hexdigit) => {
                 self.at += 5;
                 Ok(())
             }
-            _ => Err(self.fault(What::HexDigit)),
+            _ => Err(Fault::HexDigit),
         }
-    }
-
-    #[inline]
-    const fn fault(&self, what: What) -> Fault {
-        Fault { at: self.at, what }
     }
 }
 
@@ -509,6 +502,6 @@ mod tests {
         assert_eq!(reader.value(), Ok(()));
         assert_eq!(reader.end(), Ok(()));
         let fault = Reader::new(&text, levels - 1).value();
-        assert_eq!(fault.map_err(|fault| fault.what), Err(What::TooDeep));
+        assert_eq!(fault, Err(Fault::TooDeep));
     }
 }
