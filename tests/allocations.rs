@@ -38,7 +38,7 @@ fn serve(lines: &mut LineDecoder, out: &mut OutBuf, limits: &ScanLimits, chunk: 
         let Ok(Scanned::One(envelope)) = scan(line, limits) else {
             panic!("no message: {:?}", String::from_utf8_lossy(line));
         };
-        let Ok(Message::Request { id, envelope, .. }) = classify(envelope) else {
+        let Ok(Message::Request { id, .. }) = classify(&envelope) else {
             panic!("no request: {}", envelope.raw);
         };
         let id = RequestId::from_raw(id);

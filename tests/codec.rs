@@ -251,7 +251,7 @@ fn compare(bytes: &[u8]) -> bool {
             let oracle = Members::of(raw).expect("the oracle reads what it accepts");
             assert!(!ambiguous(&oracle), "{shown}");
             same_parts(&envelope, raw, &oracle);
-            let _ = classify(envelope);
+            let _ = classify(&envelope);
             true
         }
         Ok(Scanned::Batch(batch)) => {

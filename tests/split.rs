@@ -202,18 +202,14 @@ fn line_event(line: &[u8], limits: &ScanLimits) -> Value {
 fn message_event(envelope: Envelope<'_>) -> Value {
     let mut event = Map::new();
     let mut set = |name: &str, value: &str| event.insert(name.to_owned(), value.into());
-    match classify(envelope) {
-        Ok(Message::Request {
-            id,
-            method,
-            envelope,
-        }) => {
+    match classify(&envelope) {
+        Ok(Message::Request { id, method }) => {
             set("kind", "request");
             set("id", id);
             set("method", &method.decode());
             envelope.params.map(|params| set("params", params));
         }
-        Ok(Message::Notification { method, envelope }) => {
+        Ok(Message::Notification { method }) => {
             set("kind", "notification");
             set("method", &method.decode());
             envelope.params.map(|params| set("params", params));

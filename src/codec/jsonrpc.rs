@@ -23,8 +23,8 @@ use super::json_text::append_string;
 use super::scan::{Envelope, IdField, Text};
 use crate::secret::Quoted;
 
-/// One message, by kind. Borrowed from the bytes it came in.
-#[derive(Clone, Debug)]
+/// One message, by kind; everything else it says is in its [`Envelope`].
+#[derive(Clone, Copy, Debug)]
 pub enum Message<'a> {
     /// Wants exactly one answer.
     Request {
@@ -32,15 +32,11 @@ pub enum Message<'a> {
         id: &'a str,
         /// What is asked.
         method: Text<'a>,
-        /// Everything else.
-        envelope: Envelope<'a>,
     },
     /// Wants no answer.
     Notification {
         /// What is told.
         method: Text<'a>,
-        /// Everything else.
-        envelope: Envelope<'a>,
     },
     /// Answers a request. The id is as the peer spelled it: peers are known to answer `"1"` or `1.0` to a
     /// request with id `1`, and to leave it out or say `null` in an error.
@@ -49,8 +45,6 @@ pub enum Message<'a> {
         id: IdField<'a>,
         /// The answer.
         outcome: Outcome<'a>,
-        /// Everything else.
-        envelope: Envelope<'a>,
     },
 }
 
@@ -122,7 +116,7 @@ impl fmt::Display for Reason {
 /// # Errors
 /// When it is no JSON-RPC 2.0 message. A request whose id cannot be used is an error too, never a
 /// notification, for then its sender would wait in vain.
-pub fn classify(envelope: Envelope<'_>) -> Result<Message<'_>, Invalid<'_>> {
+pub fn classify<'a>(envelope: &Envelope<'a>) -> Result<Message<'a>, Invalid<'a>> {
     let has_method = envelope.method.is_some() || envelope.method_not_text;
     let has_outcome = envelope.result.is_some() || envelope.error.is_some();
     let invalid = |reason| {
@@ -147,11 +141,7 @@ pub fn classify(envelope: Envelope<'_>) -> Result<Message<'_>, Invalid<'_>> {
             (Some(_), Some(_)) => return invalid(Reason::ResultAndError),
             (None, None) => return invalid(Reason::NoMethod),
         };
-        return Ok(Message::Response {
-            id,
-            outcome,
-            envelope,
-        });
+        return Ok(Message::Response { id, outcome });
     };
     if has_outcome {
         return invalid(Reason::MethodAndOutcome);
@@ -160,12 +150,8 @@ pub fn classify(envelope: Envelope<'_>) -> Result<Message<'_>, Invalid<'_>> {
         return invalid(Reason::Params);
     }
     match envelope.id {
-        IdField::Usable(id) => Ok(Message::Request {
-            id,
-            method,
-            envelope,
-        }),
-        IdField::Absent => Ok(Message::Notification { method, envelope }),
+        IdField::Usable(id) => Ok(Message::Request { id, method }),
+        IdField::Absent => Ok(Message::Notification { method }),
         IdField::Null | IdField::Unusable(_) => invalid(Reason::Id),
     }
 }
@@ -370,7 +356,7 @@ mod tests {
     }
 
     fn invalid(raw: &str) -> Invalid<'_> {
-        classify(envelope(raw)).expect_err(raw)
+        classify(&envelope(raw)).expect_err(raw)
     }
 
     #[test]
@@ -403,7 +389,7 @@ mod tests {
         ];
         for (members, wanted) in rows {
             let raw = format!(r#"{{"jsonrpc":"2.0",{members}}}"#);
-            let found = match classify(envelope(&raw)) {
+            let found = match classify(&envelope(&raw)) {
                 Ok(Message::Request { .. }) => "request".to_owned(),
                 Ok(Message::Notification { .. }) => "notification".to_owned(),
                 Ok(Message::Response { .. }) => "response".to_owned(),

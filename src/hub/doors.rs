@@ -365,14 +365,14 @@ impl Hub {
         match self.http.share(exchange, body) {
             Ok(message) => {
                 let scanned = scan_text(&message, &ScanLimits::from(&self.limits));
-                self.serve_message(now, exchange, message.as_bytes(), scanned);
+                self.serve_message(now, exchange, message.as_bytes(), &scanned);
                 self.http.unshare(exchange, message);
             }
             Err(no_text) => {
                 let offset = no_text.utf8_error().valid_up_to();
                 let body = no_text.into_bytes();
                 let scanned = Err(ScanError::NotUtf8 { offset });
-                self.serve_message(now, exchange, &body, scanned);
+                self.serve_message(now, exchange, &body, &scanned);
                 self.http.recycle(exchange, body);
             }
         }
@@ -383,7 +383,7 @@ impl Hub {
         now: Now,
         exchange: ExchangeRef,
         body: &[u8],
-        scanned: Result<Scanned<'_>, ScanError>,
+        scanned: &Result<Scanned<'_>, ScanError>,
     ) {
         let next = self.next_peer;
         let mut minted = false;
@@ -406,7 +406,7 @@ impl Hub {
         let served = self.http.admit(
             now,
             exchange,
-            &scanned,
+            scanned,
             mint,
             param_headers,
             &mut *self.entropy,

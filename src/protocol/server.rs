@@ -66,7 +66,7 @@ use crate::codec::scan::{
 };
 use crate::codec::shared_text::SharedText;
 use crate::protocol::error::{ErrorCode, RpcError};
-use crate::protocol::message::{LogLevel, RequestMeta};
+use crate::protocol::message::LogLevel;
 use crate::protocol::revision::Revision;
 use crate::protocol::{Lane, MessageSink};
 use crate::secret::Quoted;
@@ -76,11 +76,9 @@ use crate::secret::Quoted;
 struct Facts<'a> {
     scope: Scope,
     id: &'a str,
-    method: Text<'a>,
-    params: Option<&'a str>,
-    name: Option<Text<'a>>,
-    arguments: Option<&'a str>,
-    meta: RequestMeta<'a>,
+    method: &'a str,
+    /// What else it says.
+    envelope: &'a Envelope<'a>,
     batch: Option<u32>,
 }
 
@@ -171,7 +169,7 @@ impl ServerPeer {
     /// Takes one message, as framed by the transport.
     pub fn handle_message(&mut self, scope: Scope, bytes: &[u8], sink: &mut dyn MessageSink) {
         let scanned = scan(bytes, &self.scan_limits);
-        self.handle_scanned(scope, bytes, scanned, sink);
+        self.handle_scanned(scope, bytes, &scanned, sink);
     }
 
     /// Takes one message that the transport had to look into; `bytes` are the whole of it.
@@ -179,12 +177,12 @@ impl ServerPeer {
         &mut self,
         scope: Scope,
         bytes: &[u8],
-        scanned: Result<Scanned<'_>, ScanError>,
+        scanned: &Result<Scanned<'_>, ScanError>,
         sink: &mut dyn MessageSink,
     ) {
         match scanned {
             Ok(Scanned::One(envelope)) => self.handle_envelope(scope, envelope, None, sink),
-            Ok(Scanned::Batch(members)) => self.handle_batch(scope, &members, sink),
+            Ok(Scanned::Batch(members)) => self.handle_batch(scope, members, sink),
             Ok(Scanned::Other) => {
                 let error = RpcError::new(ErrorCode::InvalidRequest, "a message is a JSON object");
                 self.refuse(None, &error, None, sink);
@@ -216,35 +214,25 @@ impl ServerPeer {
     fn handle_envelope(
         &mut self,
         scope: Scope,
-        envelope: Envelope<'_>,
+        envelope: &Envelope<'_>,
         batch: Option<u32>,
         sink: &mut dyn MessageSink,
     ) {
         match jsonrpc::classify(envelope) {
-            Ok(Message::Request {
-                id,
-                method,
-                envelope,
-            }) => {
-                let meta = envelope.request_meta;
-                self.handle_request(
-                    Facts {
-                        scope,
-                        id,
-                        method,
-                        params: envelope.params,
-                        name: envelope.name,
-                        arguments: envelope.arguments,
-                        meta,
-                        batch,
-                    },
-                    sink,
-                );
+            Ok(Message::Request { id, method }) => {
+                let facts = Facts {
+                    scope,
+                    id,
+                    method: &method.decode(),
+                    envelope,
+                    batch,
+                };
+                self.handle_request(facts, sink);
             }
-            Ok(Message::Notification { method, envelope }) => {
-                self.handle_notification(scope, method, &envelope, sink);
+            Ok(Message::Notification { method }) => {
+                self.handle_notification(scope, method, envelope, sink);
             }
-            Ok(Message::Response { id, outcome, .. }) => self.handle_response(id, outcome),
+            Ok(Message::Response { id, outcome }) => self.handle_response(id, outcome),
             Err(invalid) if invalid.is_response => self.tally.unexpected_responses += 1,
             Err(invalid) => {
                 let limit = self.config.limits.id_bytes_max;
@@ -268,10 +256,10 @@ impl ServerPeer {
             scope,
             id,
             method,
-            meta,
+            envelope,
             batch,
-            ..
         } = facts;
+        let meta = &envelope.request_meta;
         let known = RequestId::from_raw(id);
         if self
             .open
@@ -283,7 +271,7 @@ impl ServerPeer {
             return self.answer_now(id, batch, Err(error), sink);
         }
         let modern =
-            meta.is_modern() || method.is("server/discover") || method.is("subscriptions/listen");
+            meta.is_modern() || matches!(method, "server/discover" | "subscriptions/listen");
         let outcome = match (modern, batch) {
             (false, _) => self.legacy_request(facts, sink),
             (true, None) => self.modern_request(facts, sink),
@@ -317,21 +305,22 @@ impl ServerPeer {
     ) -> Result<Served, RpcError> {
         self.check_room(facts.scope)?;
         let key = self.remember(facts, revision, log_level, None);
+        let envelope = facts.envelope;
         // The one copy; everything else is a part of it.
-        let params = facts.params.map(|params| sink.keep(params));
-        let part = |text: &str| match (&params, facts.params) {
+        let params = envelope.params.map(|params| sink.keep(params));
+        let part = |text: &str| match (&params, envelope.params) {
             (Some(copy), Some(original)) => copy.part(original, text),
             _ => text.into(),
         };
         self.events.push_back(ServerEvent::Request(ServerRequest {
             key,
             method: method_name(facts.method),
-            name: facts.name.map(|name| part(&name.decode())),
-            arguments: facts.arguments.map(part),
+            name: envelope.name.map(|name| part(&name.decode())),
+            arguments: envelope.arguments.map(part),
             revision,
-            wants_progress: facts.meta.progress_token.is_some(),
+            wants_progress: envelope.request_meta.progress_token.is_some(),
             log_level,
-            client_capabilities: facts.meta.client_capabilities.map(part),
+            client_capabilities: envelope.request_meta.client_capabilities.map(part),
             params,
         }));
         Ok(Served::Later)
@@ -382,19 +371,16 @@ enum Served {
 }
 
 /// The name of a method, without an allocation for those that come often.
-fn method_name(method: Text<'_>) -> Cow<'static, str> {
-    const OFTEN: [&str; 8] = [
-        "tools/call",
-        "tools/list",
-        "resources/read",
-        "resources/list",
-        "resources/templates/list",
-        "prompts/get",
-        "prompts/list",
-        "completion/complete",
-    ];
-    match OFTEN.into_iter().find(|name| method.is(name)) {
-        Some(name) => Cow::Borrowed(name),
-        None => Cow::Owned(method.decode().into_owned()),
-    }
+fn method_name(method: &str) -> Cow<'static, str> {
+    Cow::Borrowed(match method {
+        "tools/call" => "tools/call",
+        "tools/list" => "tools/list",
+        "resources/read" => "resources/read",
+        "resources/list" => "resources/list",
+        "resources/templates/list" => "resources/templates/list",
+        "prompts/get" => "prompts/get",
+        "prompts/list" => "prompts/list",
+        "completion/complete" => "completion/complete",
+        other => return Cow::Owned(other.to_owned()),
+    })
 }

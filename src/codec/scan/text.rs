@@ -46,11 +46,17 @@ impl<'a> Text<'a> {
     }
 
     /// What it means; borrowed unless there are escapes.
+    #[inline]
     #[must_use]
     pub fn decode(&self) -> Cow<'a, str> {
-        if !self.escaped {
-            return Cow::Borrowed(self.raw);
+        if self.escaped {
+            Cow::Owned(self.decoded())
+        } else {
+            Cow::Borrowed(self.raw)
         }
+    }
+
+    fn decoded(&self) -> String {
         let mut text = String::with_capacity(self.raw.len());
         let mut rest = self.raw;
         while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
@@ -61,17 +67,22 @@ impl<'a> Text<'a> {
             rest = points.rest;
         }
         text.push_str(rest);
-        Cow::Owned(text)
+        text
     }
 
     /// Whether it means `text`.
+    #[inline]
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
         if self.escaped {
-            self.code_points().eq(text.chars().map(u32::from))
+            self.spells(text)
         } else {
             self.raw == text
         }
+    }
+
+    fn spells(&self, text: &str) -> bool {
+        self.code_points().eq(text.chars().map(u32::from))
     }
 
     const fn code_points(&self) -> CodePoints<'a> {

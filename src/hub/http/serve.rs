@@ -328,11 +328,12 @@ pub(super) fn session_of(
 
 /// Design: era of a request.
 fn is_modern(envelope: &Envelope<'_>, version: VersionHeader<'_>) -> bool {
-    let method = |name| envelope.method.is_some_and(|method| method.is(name));
-    envelope.request_meta.is_modern()
-        || (matches!(version, VersionHeader::Modern(_)) && !method("initialize"))
-        || method("server/discover")
-        || method("subscriptions/listen")
+    let of_method = match envelope.method.map(|method| method.decode()).as_deref() {
+        Some("server/discover" | "subscriptions/listen") => true,
+        Some("initialize") => false,
+        Some(_) | None => matches!(version, VersionHeader::Modern(_)),
+    };
+    of_method || envelope.request_meta.is_modern()
 }
 
 fn check_headers<'t>(
@@ -361,7 +362,7 @@ fn check_headers<'t>(
         method if method.starts_with("tasks/") => task(),
         _ => None,
     };
-    let meta = envelope.request_meta;
+    let meta = &envelope.request_meta;
     let version = meta
         .protocol_version
         .and_then(Text::of_value)

@@ -31,14 +31,14 @@ pub(super) fn unpack(
 ) -> Unpacked {
     match scan(bytes, limits) {
         Ok(Scanned::One(envelope)) => Unpacked::One {
-            answer: answer(envelope, bytes, id),
+            answer: answer(&envelope, bytes, id),
         },
         Ok(Scanned::Batch(members)) if batches => {
             let mut found = false;
             let raw = members.into_iter().map(|member| match member {
                 BatchMember::Message(envelope) => {
                     let raw = envelope.raw.as_bytes().to_vec();
-                    found |= answer(envelope, bytes, id).is_some();
+                    found |= answer(&envelope, bytes, id).is_some();
                     raw
                 }
                 BatchMember::NotAnObject(raw) => raw.as_bytes().to_vec(),
@@ -55,7 +55,7 @@ pub(super) fn unpack(
 }
 
 /// The parts of this message in `bytes`, if it is the answer to `id`, which some servers spell `"1"` or `1.0`.
-fn answer(envelope: Envelope<'_>, bytes: &[u8], id: UpstreamRequestId) -> Option<AnswerPlaces> {
+fn answer(envelope: &Envelope<'_>, bytes: &[u8], id: UpstreamRequestId) -> Option<AnswerPlaces> {
     let message = classify(envelope).ok()?;
     let raw = match message {
         Message::Response {
@@ -81,7 +81,7 @@ pub(super) fn is_error_without_id(bytes: &[u8], limits: &ScanLimits) -> bool {
         return false;
     };
     matches!(
-        classify(envelope),
+        classify(&envelope),
         Ok(Message::Response {
             id: IdField::Absent | IdField::Null,
             outcome: Outcome::Error(_),

@@ -20,7 +20,7 @@ impl AnswerPlaces {
     #[must_use]
     pub fn of(message: &Message<'_>, bytes: &[u8]) -> Option<Self> {
         let (id, outcome) = match message {
-            Message::Response { id, outcome, .. } => (id, outcome),
+            Message::Response { id, outcome } => (id, outcome),
             Message::Request { .. } | Message::Notification { .. } => return None,
         };
         let (IdField::Usable(id) | IdField::Unusable(id)) = id else {
@@ -68,7 +68,7 @@ mod tests {
         let Ok(Scanned::One(envelope)) = scan(bytes, &limits) else {
             panic!("a message");
         };
-        AnswerPlaces::of(&classify(envelope).ok()?, bytes)
+        AnswerPlaces::of(&classify(&envelope).ok()?, bytes)
     }
 
     #[test]

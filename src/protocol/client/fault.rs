@@ -299,7 +299,7 @@ impl RemoteError {
         let Ok(Scanned::One(envelope)) = scan(&end.body, limits) else {
             return None;
         };
-        match jsonrpc::classify(envelope) {
+        match jsonrpc::classify(&envelope) {
             Ok(Message::Response {
                 outcome: Outcome::Error(error),
                 ..

@@ -181,7 +181,7 @@ impl ClientPeer {
     /// One message; `on` is the request on whose answer stream it came, where the carrier has such streams.
     pub fn handle_message(&mut self, now: Now, bytes: &[u8], on: Option<UpstreamRequestId>) {
         match scan(bytes, &self.scan_limits) {
-            Ok(Scanned::One(envelope)) => self.handle_envelope(now, envelope, on),
+            Ok(Scanned::One(envelope)) => self.handle_envelope(now, &envelope, on),
             Ok(Scanned::Batch(members)) => self.handle_batch(now, bytes, &members, on),
             Ok(Scanned::Other) => self.noise("a message is a JSON object", bytes),
             Err(error) => self.unreadable(now, &error.to_string(), bytes),
@@ -440,7 +440,7 @@ impl ClientPeer {
         }
         for message in members {
             match message {
-                BatchMember::Message(envelope) => self.handle_envelope(now, *envelope, on),
+                BatchMember::Message(envelope) => self.handle_envelope(now, envelope, on),
                 BatchMember::NotAnObject(raw) => {
                     self.noise("a message is a JSON object", raw.as_bytes());
                 }
@@ -448,21 +448,22 @@ impl ClientPeer {
         }
     }
 
-    fn handle_envelope(&mut self, now: Now, envelope: Envelope<'_>, on: Option<UpstreamRequestId>) {
+    fn handle_envelope(
+        &mut self,
+        now: Now,
+        envelope: &Envelope<'_>,
+        on: Option<UpstreamRequestId>,
+    ) {
         let raw = envelope.raw.as_bytes();
         if matches!(self.stage, Stage::Over(_)) {
             return self.noise("message after the end of the conversation", raw);
         }
         match jsonrpc::classify(envelope) {
-            Ok(Message::Request {
-                id,
-                method,
-                envelope,
-            }) => self.server_request(id, method, &envelope, on),
-            Ok(Message::Notification { method, envelope }) => {
-                self.server_notification(now, method, &envelope, on);
+            Ok(Message::Request { id, method }) => self.server_request(id, method, envelope, on),
+            Ok(Message::Notification { method }) => {
+                self.server_notification(now, method, envelope, on);
             }
-            Ok(Message::Response { id, outcome, .. }) => {
+            Ok(Message::Response { id, outcome }) => {
                 self.handle_response(now, id, outcome, on, raw);
             }
             Err(Invalid {

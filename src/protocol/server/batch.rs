@@ -51,7 +51,7 @@ impl ServerPeer {
         for member in members {
             match member {
                 BatchMember::Message(envelope) => {
-                    self.handle_envelope(scope, *envelope, Some(number), sink);
+                    self.handle_envelope(scope, envelope, Some(number), sink);
                 }
                 BatchMember::NotAnObject(raw) => {
                     let error = RpcError::new(

@@ -30,7 +30,7 @@ use crate::secret::Quoted;
 
 impl ServerPeer {
     pub(super) fn initialize(&mut self, facts: Facts<'_>) -> Result<Served, RpcError> {
-        let params = facts.params;
+        let params = facts.envelope.params;
         let asked = params.and_then(|params| member(params, "protocolVersion"));
         let asked = string_member("protocolVersion", asked)?;
         let revision = Revision::negotiate(&asked);

@@ -16,40 +16,38 @@ impl ServerPeer {
         sink: &mut dyn MessageSink,
     ) -> Result<Served, RpcError> {
         const EMPTY: Served = Served::Now(Cow::Borrowed("{}"));
-        let method = facts.method;
-        if method.is("initialize") {
-            if facts.batch.is_some() {
-                return Err(RpcError::new(
-                    ErrorCode::InvalidRequest,
-                    "initialize cannot stand in a batch",
-                ));
+        let params = facts.envelope.params;
+        match facts.method {
+            "initialize" if facts.batch.is_some() => Err(RpcError::new(
+                ErrorCode::InvalidRequest,
+                "initialize cannot stand in a batch",
+            )),
+            "initialize" => self.initialize(facts),
+            "ping" => Ok(EMPTY),
+            "logging/setLevel" => {
+                let level = params.and_then(|params| member(params, "level"));
+                let level = LogLevel::read(level)?;
+                self.log_level = Some(level);
+                self.events.push_back(ServerEvent::LogLevel(level));
+                Ok(EMPTY)
             }
-            return self.initialize(facts);
-        }
-        if method.is("ping") {
-            return Ok(EMPTY);
-        }
-        if method.is("logging/setLevel") {
-            let level = facts.params.and_then(|params| member(params, "level"));
-            let level = LogLevel::read(level)?;
-            self.log_level = Some(level);
-            self.events.push_back(ServerEvent::LogLevel(level));
-            return Ok(EMPTY);
-        }
-        let subscribes = method.is("resources/subscribe");
-        if self.config.resource_updates && (subscribes || method.is("resources/unsubscribe")) {
-            let uri = uri_of(facts.params)?;
-            if subscribes {
-                self.check_subscription(&uri)?;
+            "resources/subscribe" | "resources/unsubscribe" if self.config.resource_updates => {
+                let on = facts.method == "resources/subscribe";
+                let uri = uri_of(params)?;
+                if on {
+                    self.check_subscription(&uri)?;
+                }
+                if self.config.relays_subscriptions {
+                    return self.relay_subscription(facts, uri.into_owned(), on);
+                }
+                self.set_subscribed(&uri, on);
+                Ok(EMPTY)
             }
-            if self.config.relays_subscriptions {
-                return self.relay_subscription(facts, uri.into_owned(), subscribes);
+            _ => {
+                let revision = self.negotiated.unwrap_or(Revision::V2025_11_25);
+                self.forward(facts, revision, None, sink)
             }
-            self.set_subscribed(&uri, subscribes);
-            return Ok(EMPTY);
         }
-        let revision = self.negotiated.unwrap_or(Revision::V2025_11_25);
-        self.forward(facts, revision, None, sink)
     }
 }
 

@@ -45,41 +45,37 @@ impl ServerPeer {
         facts: Facts<'_>,
         sink: &mut dyn MessageSink,
     ) -> Result<Served, RpcError> {
-        let revision = check_modern_meta(facts.meta)?;
+        let meta = &facts.envelope.request_meta;
+        let revision = check_modern_meta(meta)?;
         self.speaks_modern = true;
-        let method = facts.method;
-        if method.is("server/discover") {
-            if self.config.awaits_introduction {
+        match facts.method {
+            "server/discover" if self.config.awaits_introduction => {
                 self.check_room(facts.scope)?;
                 let key = self.remember(facts, revision, None, None);
                 self.events.push_back(ServerEvent::Opens(key));
-                return Ok(Served::Later);
+                Ok(Served::Later)
             }
-            return Ok(Served::Modern(
+            "server/discover" => Ok(Served::Modern(
                 self.discovery(),
                 Some(self.config.cache_ttl_ms),
-            ));
-        }
-        if method.is("subscriptions/listen") {
-            return self.listen(facts, revision, sink);
-        }
-        if REMOVED.iter().any(|removed| method.is(removed)) {
-            let mut error = RpcError::method_not_found(&method.decode());
-            error.message.push_str(&format!(" (removed in {revision})"));
-            if method.is("initialize") {
-                let versions = Revision::NEWEST_FIRST.map(Revision::as_str).join(", ");
-                error
-                    .message
-                    .push_str(&format!("; supported versions: {versions}"));
+            )),
+            "subscriptions/listen" => self.listen(facts, revision, sink),
+            method if REMOVED.contains(&method) => {
+                let mut error = RpcError::method_not_found(method);
+                error.message.push_str(&format!(" (removed in {revision})"));
+                if method == "initialize" {
+                    let versions = Revision::NEWEST_FIRST.map(Revision::as_str).join(", ");
+                    error
+                        .message
+                        .push_str(&format!("; supported versions: {versions}"));
+                }
+                Err(error)
             }
-            return Err(error);
+            _ => {
+                let level = meta.log_level.map(|raw| LogLevel::read(Some(raw)));
+                self.forward(facts, revision, level.transpose()?, sink)
+            }
         }
-        let level = facts
-            .meta
-            .log_level
-            .map(|raw| LogLevel::read(Some(raw)))
-            .transpose()?;
-        self.forward(facts, revision, level, sink)
     }
 
     fn listen(
@@ -98,7 +94,8 @@ impl ServerPeer {
                 ),
             ));
         }
-        let filter = facts
+        let envelope = facts.envelope;
+        let filter = envelope
             .params
             .and_then(|params| member(params, "notifications"));
         let Some(filter) = filter.filter(|raw| raw.starts_with('{')) else {
@@ -109,7 +106,11 @@ impl ServerPeer {
         };
         let mut asked = self.read_filter(filter)?;
         let tasks = std::mem::take(&mut asked.tasks);
-        let client_capabilities = facts.meta.client_capabilities.unwrap_or("{}").into();
+        let client_capabilities = envelope
+            .request_meta
+            .client_capabilities
+            .unwrap_or("{}")
+            .into();
         let key = self.remember(facts, revision, None, Some(Box::new(asked)));
         if self.config.awaits_introduction {
             self.events.push_back(ServerEvent::Opens(key));
@@ -342,7 +343,7 @@ impl ServerPeer {
 ///
 /// # Errors
 /// -32602 for what is missing or of the wrong type, -32022 for a revision we do not speak.
-pub fn check_modern_meta(meta: RequestMeta<'_>) -> Result<Revision, RpcError> {
+pub fn check_modern_meta(meta: &RequestMeta<'_>) -> Result<Revision, RpcError> {
     let wrong = |key: &str, what: &str| {
         RpcError::new(
             ErrorCode::InvalidParams,

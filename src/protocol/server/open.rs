@@ -71,8 +71,8 @@ impl ServerPeer {
     ) -> RequestKey {
         let key = RequestKey(self.next_key);
         self.next_key += 1;
-        let token = facts
-            .meta
+        let meta = &facts.envelope.request_meta;
+        let token = meta
             .progress_token
             .filter(|token| token.len() <= self.config.limits.id_bytes_max)
             .filter(|token| is_progress_token(token));
