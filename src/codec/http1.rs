@@ -27,7 +27,7 @@ use std::mem::MaybeUninit;
 use buffer::{HeadBuffer, Start};
 pub use error::HeadError;
 pub use fields::{Fields, RequestHead, ResponseHead};
-use head::{Field, Kept, Key, Span};
+use head::Span;
 pub use head::{HeadSerial, HttpHead, Unfit, ValuePlace};
 pub use write::{HeadWriter, WriteError, append_field};
 
@@ -93,8 +93,14 @@ impl RequestReader {
         let Some(used) = self.buffer.take(input)? else {
             return Ok(Progress::NeedMore);
         };
-        let head = parse_request(self.buffer.head(), self.buffer.lines)?;
-        self.buffer.reset();
+        let mut kept = HttpHead::default();
+        self.fill(&mut kept)?;
+        let head = RequestHead {
+            method: kept.method().to_owned(),
+            target: kept.target().to_owned(),
+            minor: kept.minor,
+            fields: kept.fields,
+        };
         Ok(Progress::Done { head, used })
     }
 
@@ -111,24 +117,28 @@ impl RequestReader {
         head: &mut HttpHead,
     ) -> Result<Option<usize>, HeadError> {
         if self.buffer.is_empty() {
-            if let Some(used) = head.repeat(input) {
+            if let Some(used) = head.fields.repeat(input) {
                 return Ok(Some(used));
             }
         }
         let Some(used) = self.buffer.take(input)? else {
             return Ok(None);
         };
+        self.fill(head)?;
+        Ok(Some(used))
+    }
+
+    /// Moves the whole head that was found into `head`.
+    fn fill(&mut self, head: &mut HttpHead) -> Result<(), HeadError> {
         let lines = self.buffer.lines;
-        head.serial = HeadSerial::default();
-        let mut bytes = std::mem::take(&mut head.kept).into_bytes();
+        let mut bytes = head.fields.take_buffer();
         let start = self.buffer.swap(&mut bytes);
         let noted = note_request(head, &bytes, start, lines);
-        head.kept = Kept::of(bytes);
+        head.fields.put_back(bytes);
         noted?;
-        head.find_length();
         self.serial += 1;
-        head.serial = HeadSerial(self.serial);
-        Ok(Some(used))
+        head.fields.seal(HeadSerial(self.serial));
+        Ok(())
     }
 
     /// Whether a byte of a head is here; empty lines before it do not count.
@@ -145,13 +155,20 @@ impl RequestReader {
 
 /// Reads response heads, interim ones (1xx) included: the caller skips those it does not want.
 #[derive(Debug)]
-pub struct ResponseReader(HeadBuffer);
+pub struct ResponseReader {
+    buffer: HeadBuffer,
+    /// The number of the last head that repeated no other.
+    serial: u64,
+}
 
 impl ResponseReader {
     /// An empty reader.
     #[must_use]
     pub const fn new(limits: HeadLimits) -> Self {
-        Self(HeadBuffer::new(limits, Start::Version))
+        Self {
+            buffer: HeadBuffer::new(limits, Start::Version),
+            serial: 0,
+        }
     }
 
     /// Takes the next bytes.
@@ -159,45 +176,58 @@ impl ResponseReader {
     /// # Errors
     /// The peer does not speak acceptable HTTP/1.1; the connection is of no further use.
     pub fn read(&mut self, input: &[u8]) -> Result<Progress<ResponseHead>, HeadError> {
-        let Some(used) = self.0.take(input)? else {
-            return Ok(Progress::NeedMore);
+        let mut head = ResponseHead::default();
+        Ok(match self.read_into(input, &mut head)? {
+            Some(used) => Progress::Done { head, used },
+            None => Progress::NeedMore,
+        })
+    }
+
+    /// As [`read`](Self::read), into a head that was used before: as
+    /// [`RequestReader::read_into`] does, and for the same reasons.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read).
+    pub fn read_into(
+        &mut self,
+        input: &[u8],
+        head: &mut ResponseHead,
+    ) -> Result<Option<usize>, HeadError> {
+        if self.buffer.is_empty() {
+            if let Some(used) = head.fields.repeat(input) {
+                return Ok(Some(used));
+            }
+        }
+        let Some(used) = self.buffer.take(input)? else {
+            return Ok(None);
         };
-        let head = parse_response(self.0.head(), self.0.lines)?;
-        self.0.reset();
-        Ok(Progress::Done { head, used })
+        let lines = self.buffer.lines;
+        let mut bytes = head.fields.take_buffer();
+        let start = self.buffer.swap(&mut bytes);
+        let noted = note_response(head, &bytes, start, lines);
+        head.fields.put_back(bytes);
+        noted?;
+        self.serial += 1;
+        head.fields.seal(HeadSerial(self.serial));
+        Ok(Some(used))
     }
 }
 
-fn parse_request(bytes: &[u8], lines: usize) -> Result<RequestHead, HeadError> {
-    let mut headers = vec![httparse::EMPTY_HEADER; lines.saturating_sub(1)];
-    let mut request = httparse::Request::new(&mut headers);
-    let whole = request.parse(bytes).map_err(syntax_fault)?;
-    let (Some(method), Some(target), Some(minor), true) = (
-        request.method,
-        request.path,
-        request.version,
-        whole.is_complete(),
-    ) else {
-        return Err(HeadError::StartLine);
-    };
-    if !target.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(HeadError::StartLine);
-    }
-    let head = RequestHead {
-        method: method.to_owned(),
-        target: target.to_owned(),
-        minor,
-        fields: fields_of(request.headers),
-    };
-    check_host(minor, head.fields.all("host"))?;
-    Ok(head)
-}
-
-/// How many fields of an answer are parsed without an allocation.
-const FEW_FIELDS: usize = 16;
-
-/// How many fields of a request are parsed without an allocation.
+/// How many fields of a head are parsed without an allocation.
 const STACK_FIELDS: usize = 100;
+
+/// Room for the fields of a head of so many lines: on the stack, for nearly all.
+fn room_for<'r, T>(
+    lines: usize,
+    stack: &'r mut [MaybeUninit<T>; STACK_FIELDS],
+    heap: &'r mut Vec<MaybeUninit<T>>,
+) -> &'r mut [MaybeUninit<T>] {
+    if lines > STACK_FIELDS + 1 {
+        heap.resize_with(lines - 1, MaybeUninit::uninit);
+        return heap;
+    }
+    stack
+}
 
 /// Notes where the parts of a whole head lie. `start` is behind the empty lines before it.
 fn note_request(
@@ -206,23 +236,9 @@ fn note_request(
     start: usize,
     lines: usize,
 ) -> Result<(), HeadError> {
-    let HttpHead {
-        method,
-        target,
-        minor,
-        fields,
-        ..
-    } = head;
-    (*method, *target) = (Span::default(), Span::default());
-    fields.clear();
-    let mut stack = [const { MaybeUninit::uninit() }; STACK_FIELDS];
-    let mut heap = Vec::new();
-    let room = if lines > STACK_FIELDS + 1 {
-        heap.resize(lines - 1, MaybeUninit::uninit());
-        heap.as_mut_slice()
-    } else {
-        &mut stack
-    };
+    (head.method, head.target) = (Span::default(), Span::default());
+    let (mut stack, mut heap) = ([const { MaybeUninit::uninit() }; STACK_FIELDS], Vec::new());
+    let room = room_for(lines, &mut stack, &mut heap);
     let mut request = httparse::Request::new(&mut []);
     let whole = request
         .parse_with_uninit_headers(&bytes[start..], room)
@@ -241,33 +257,26 @@ fn note_request(
     let hosts = request.headers.iter();
     let hosts = hosts.filter(|field| field.name.eq_ignore_ascii_case("host"));
     check_host(version, hosts.map(|field| field.value))?;
-    *method = Span::of(found_method.as_bytes(), bytes);
-    *target = Span::of(found_target.as_bytes(), bytes);
-    *minor = version;
-    fields.extend(request.headers.iter().map(|field| {
-        let name = field.name.as_bytes();
-        Field {
-            key: Key::of(name),
-            name: Span::of(name, bytes),
-            value: Span::of(field.value, bytes),
-        }
-    }));
+    head.method = Span::of(found_method.as_bytes(), bytes);
+    head.target = Span::of(found_target.as_bytes(), bytes);
+    head.minor = version;
+    head.fields.note(bytes, parts_of(request.headers));
     Ok(())
 }
 
-fn parse_response(bytes: &[u8], lines: usize) -> Result<ResponseHead, HeadError> {
-    let mut stack = [httparse::EMPTY_HEADER; FEW_FIELDS];
-    let mut heap = Vec::new();
-    let fields = lines.saturating_sub(1);
-    let headers = match stack.get_mut(..fields) {
-        Some(headers) => headers,
-        None => {
-            heap.resize(fields, httparse::EMPTY_HEADER);
-            heap.as_mut_slice()
-        }
-    };
-    let mut response = httparse::Response::new(headers);
-    let whole = response.parse(bytes).map_err(syntax_fault)?;
+/// The same for an answer.
+fn note_response(
+    head: &mut ResponseHead,
+    bytes: &[u8],
+    start: usize,
+    lines: usize,
+) -> Result<(), HeadError> {
+    let (mut stack, mut heap) = ([const { MaybeUninit::uninit() }; STACK_FIELDS], Vec::new());
+    let room = room_for(lines, &mut stack, &mut heap);
+    let mut response = httparse::Response::new(&mut []);
+    let whole = httparse::ParserConfig::default()
+        .parse_response_with_uninit_headers(&mut response, &bytes[start..], room)
+        .map_err(syntax_fault)?;
     let (Some(status), Some(minor), true) = (response.code, response.version, whole.is_complete())
     else {
         return Err(HeadError::StartLine);
@@ -275,15 +284,13 @@ fn parse_response(bytes: &[u8], lines: usize) -> Result<ResponseHead, HeadError>
     if status < 100 {
         return Err(HeadError::StartLine);
     }
-    Ok(ResponseHead {
-        status,
-        minor,
-        fields: fields_of(response.headers),
-    })
+    (head.status, head.minor) = (status, minor);
+    head.fields.note(bytes, parts_of(response.headers));
+    Ok(())
 }
 
-fn fields_of(headers: &[httparse::Header<'_>]) -> Fields {
-    Fields::new(headers.iter().map(|field| (field.name, field.value)))
+fn parts_of<'a>(headers: &'a [httparse::Header<'a>]) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+    headers.iter().map(|field| (field.name, field.value))
 }
 
 fn syntax_fault(error: httparse::Error) -> HeadError {

@@ -278,15 +278,18 @@ impl SseLink {
             Life::Idle | Life::Closed => return,
         };
         if exchange == stream {
-            self.step_stream(now, what);
+            self.step_stream(now, exchange, what);
         } else {
             self.step_post(now, exchange, what);
         }
     }
 
-    fn step_stream(&mut self, now: Now, what: What<'_>) {
+    fn step_stream(&mut self, now: Now, exchange: ExchangeId, what: What<'_>) {
         match what {
-            What::Head(head, framing) => self.stream_head(now, &head, framing),
+            What::Head(head, framing) => {
+                self.stream_head(now, &head, framing);
+                self.client.keep_head(exchange, head);
+            }
             What::Data(data) => {
                 if let Life::Opening {
                     refused: Some(other),
@@ -435,6 +438,7 @@ impl SseLink {
                         post.id = None;
                     }
                 }
+                self.client.keep_head(exchange, head);
             }
             What::Data(data) => {
                 if post.reply.as_mut().is_some_and(|other| other.take(data)) {

@@ -178,10 +178,7 @@ fn ours_of_responses(bytes: &[u8]) -> Verdict {
             }
             Err(_) => return (whole, true),
         };
-        let fields = head
-            .fields
-            .iter()
-            .map(|(name, value)| (name.as_bytes(), value));
+        let fields = head.fields.iter();
         let Ok(framing) = Framing::of_response(head.status, head.minor, false, fields) else {
             return (whole, true);
         };

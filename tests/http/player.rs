@@ -165,10 +165,7 @@ pub(crate) fn answers(mut output: &[u8], methods: &[&str]) -> Vec<(u16, String)>
         output = &output[used..];
         let to_head = methods.get(finals) == Some(&"HEAD");
         finals += usize::from(head.status >= 200);
-        let fields = head
-            .fields
-            .iter()
-            .map(|(name, value)| (name.as_bytes(), value));
+        let fields = head.fields.iter();
         let framing = Framing::of_response(head.status, head.minor, to_head, fields);
         let mut decoder = BodyDecoder::new(framing.expect("one framing"), ROOMY).expect("no limit");
         let mut body = Vec::new();

@@ -50,11 +50,6 @@ impl HeadBuffer {
         }
     }
 
-    /// The head without what was skipped before it. Only after [`take`](Self::take) found its end.
-    pub(super) fn head(&self) -> &[u8] {
-        &self.bytes[self.head_start..]
-    }
-
     /// Whether anything of a head is here, empty lines before it aside.
     pub(super) fn has_begun(&self) -> bool {
         self.bytes[self.head_start..].iter().any(|b| *b != b'\r')

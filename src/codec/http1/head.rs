@@ -1,6 +1,8 @@
-//! A request head kept as it came, with the places of its parts noted.
+//! A request head kept as it came, with the places of its parts noted; and what such heads are made of.
 
 use std::ops::Range;
+
+use super::fields::Fields;
 
 /// Where a part of a head lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,14 +23,14 @@ impl Span {
         }
     }
 
-    const fn range(self) -> Range<usize> {
+    pub(super) const fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
 }
 
 /// Whether parts of the same length are equal, in a time that tells nothing of where they differ: a head may
 /// hold a token, and a proxy may send the requests of several clients down one connection.
-fn equal(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn equal(a: &[u8], b: &[u8]) -> bool {
     let (mut left, mut right) = (a, b);
     let mut differences = 0;
     while let (Some((one, left_rest)), Some((other, right_rest))) =
@@ -44,7 +46,7 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && differences == 0
 }
 
-fn is_number(bytes: &[u8]) -> bool {
+pub(super) fn is_number(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)
 }
 
@@ -99,14 +101,14 @@ impl Kept {
         }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Text(text) => text.as_bytes(),
             Self::Bytes(bytes) => bytes,
         }
     }
 
-    fn text(&self, span: Span) -> Option<&str> {
+    pub(super) fn text(&self, span: Span) -> Option<&str> {
         match self {
             Self::Text(text) => text.get(span.range()),
             Self::Bytes(bytes) => std::str::from_utf8(&bytes[span.range()]).ok(),
@@ -114,14 +116,14 @@ impl Kept {
     }
 
     /// Puts as many other digits in the place of those in `range`.
-    fn replace(&mut self, range: Range<usize>, digits: &str) {
+    pub(super) fn replace(&mut self, range: Range<usize>, digits: &str) {
         match self {
             Self::Text(text) => text.replace_range(range, digits),
             Self::Bytes(bytes) => bytes[range].copy_from_slice(digits.as_bytes()),
         }
     }
 
-    fn capacity(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         match self {
             Self::Text(text) => text.capacity(),
             Self::Bytes(bytes) => bytes.capacity(),
@@ -137,68 +139,30 @@ pub struct HeadSerial(pub(super) u64);
 
 /// Where the value of a field stands in a head, and in every other one with its serial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ValuePlace(Span);
+pub struct ValuePlace(pub(super) Span);
 
 /// The head of a request in one buffer. Given back to its reader, it takes the next head without an
 /// allocation, and without a look at each byte when that repeats it. An empty one (`default`) is the
 /// beginning.
 #[derive(Clone, Debug, Default)]
 pub struct HttpHead {
-    pub(super) kept: Kept,
     pub(super) method: Span,
     pub(super) target: Span,
     pub(super) minor: u8,
-    pub(super) fields: Vec<Field>,
-    /// The digits of the only Content-Length; empty when there is none, or it is something else.
-    pub(super) length: Span,
-    /// 0 while it holds no whole head.
-    pub(super) serial: HeadSerial,
+    pub(super) fields: Fields,
 }
 
 impl HttpHead {
     /// See [`HeadSerial`].
     #[must_use]
     pub const fn serial(&self) -> HeadSerial {
-        self.serial
+        self.fields.serial()
     }
 
     /// The digits of its Content-Length; empty when there is no such field.
     #[must_use]
     pub fn length_digits(&self) -> &[u8] {
-        &self.kept.bytes()[self.length.range()]
-    }
-
-    /// Becomes the head at the beginning of `input`, when that repeats this one: says how long it is. A
-    /// length of more or fewer digits is no repetition, for everything behind it has moved.
-    pub(super) fn repeat(&mut self, input: &[u8]) -> Option<usize> {
-        let known = self.kept.bytes();
-        let again = input.get(..known.len())?;
-        let length = self.length.range();
-        let same = self.serial != HeadSerial::default()
-            && equal(&again[..length.start], &known[..length.start])
-                & equal(&again[length.end..], &known[length.end..]);
-        if !same {
-            return None;
-        }
-        let used = again.len();
-        let digits = &again[length.clone()];
-        if known[length.clone()] != *digits {
-            let digits = std::str::from_utf8(digits)
-                .ok()
-                .filter(|text| is_number(text.as_bytes()))?;
-            self.kept.replace(length, digits);
-        }
-        Some(used)
-    }
-
-    /// Notes where the digits of its length are.
-    pub(super) fn find_length(&mut self) {
-        let only = {
-            let mut lengths = self.spans("content-length");
-            lengths.next().filter(|_| lengths.next().is_none())
-        };
-        let number = |span: &Span| is_number(&self.kept.bytes()[span.range()]);
-        self.length = only.filter(number).unwrap_or_default();
+        self.fields.length_digits()
     }
 
     /// Method, as sent. Methods are told apart by case (RFC 9110 §9.1).
@@ -259,7 +223,7 @@ impl HttpHead {
     /// Where that difference matters (Origin, Authorization), ask [`single`](Self::single).
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.single(name).ok().flatten()
+        self.fields.only(name)
     }
 
     /// The value of a field that may stand once; `None` when it is absent.
@@ -267,33 +231,25 @@ impl HttpHead {
     /// # Errors
     /// [`Unfit`] when it stands more than once or is not UTF-8.
     pub fn single(&self, name: &str) -> Result<Option<&str>, Unfit> {
-        let mut values = self.texts(name);
-        match (values.next(), values.next()) {
-            (None, _) => Ok(None),
-            (Some(value), None) => value.map(Some).ok_or(Unfit),
-            (Some(_), Some(_)) => Err(Unfit),
-        }
+        self.fields.single(name)
     }
 
     /// Where the value of a field stands, for [`value_at`](Self::value_at); `None` when it is absent, repeated
     /// or not text.
     #[must_use]
     pub fn place(&self, name: &str) -> Option<ValuePlace> {
-        let mut values = self.spans(name);
-        let only = values.next().filter(|_| values.next().is_none())?;
-        self.kept.text(only).map(|_| ValuePlace(only))
+        self.fields.place(name)
     }
 
     /// What stands at a place that this head gave, or one with its serial.
     #[must_use]
     pub fn value_at(&self, place: ValuePlace) -> &str {
-        self.text(place.0)
+        self.fields.text(place.0)
     }
 
     /// All values of one field, in order. Names compare without regard to case.
     pub fn fields<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-        self.spans(name)
-            .map(|value| &self.kept.bytes()[value.range()])
+        self.fields.all(name)
     }
 
     /// The same as text; `None` for one that is not UTF-8.
@@ -301,34 +257,21 @@ impl HttpHead {
         &'a self,
         name: &'n str,
     ) -> impl Iterator<Item = Option<&'a str>> + use<'a, 'n> {
-        self.spans(name).map(|value| self.kept.text(value))
-    }
-
-    fn spans<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = Span> + use<'a, 'n> {
-        let key = Key::of(name.as_bytes());
-        let same = move |field: &&Field| {
-            field.key == key
-                && self.kept.bytes()[field.name.range()].eq_ignore_ascii_case(name.as_bytes())
-        };
-        self.fields.iter().filter(same).map(|field| field.value)
+        self.fields.texts(name)
     }
 
     /// Every field as (name, value), in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let bytes = self.kept.bytes();
-        let part = move |span: Span| &bytes[span.range()];
-        self.fields
-            .iter()
-            .map(move |field| (part(field.name), part(field.value)))
+        self.fields.iter()
     }
 
     /// Bytes of heap that it holds.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.kept.capacity() + self.fields.capacity() * size_of::<Field>()
+        self.fields.heap_bytes()
     }
 
     fn text(&self, span: Span) -> &str {
-        self.kept.text(span).unwrap_or_default()
+        self.fields.text(span)
     }
 }

@@ -28,7 +28,7 @@ fn outcome<T: std::fmt::Debug>(
 fn shown_fields(fields: &Fields) -> impl Iterator<Item = String> {
     fields
         .iter()
-        .map(|(name, value)| format!("{name}: {value:?}"))
+        .map(|(name, value)| format!("{}: {value:?}", String::from_utf8_lossy(name)))
 }
 
 fn read_request(bytes: &[u8], cuts: &[usize], limits: HeadLimits) -> Vec<String> {
@@ -426,4 +426,45 @@ fn fields_are_found_in_any_case() {
     assert!(fields.has_token("Connection", "x"));
     assert!(!fields.has_token("Connection", "keep"));
     assert!(!fields.has("Upgrade"));
+}
+
+#[test]
+fn an_answer_that_is_repeated_is_what_it_would_be_alone() {
+    let head = |status: &str, length: &str| {
+        format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nA: b\r\n\r\n")
+    };
+    let heads = [
+        (head("200", "17"), 1),
+        (head("200", "42"), 1),
+        (head("404", "42"), 2),
+        (head("404", "420"), 3),
+        (head("404", "17"), 4),
+    ];
+    let mut reader = ResponseReader::new(ROOMY);
+    let mut kept = ResponseHead::default();
+    let show = |head: &ResponseHead| {
+        format!(
+            "{} {:?}",
+            head.status,
+            head.fields.iter().collect::<Vec<_>>()
+        )
+    };
+    for (input, serial) in &heads {
+        let used = reader.read_into(input.as_bytes(), &mut kept);
+        assert_eq!(used, Ok(Some(input.len())), "{input}");
+        assert_eq!(kept.serial(), HeadSerial(*serial), "{input}");
+        let Ok(Progress::Done { head, .. }) = ResponseReader::new(ROOMY).read(input.as_bytes())
+        else {
+            panic!("a whole head");
+        };
+        assert_eq!(show(&kept), show(&head));
+    }
+    // A head that broke off is no head that could be repeated.
+    assert_eq!(
+        reader.read_into(&heads[0].0.as_bytes()[..20], &mut kept),
+        Ok(None)
+    );
+    let rest = reader.read_into(&heads[0].0.as_bytes()[20..], &mut kept);
+    assert_eq!(rest, Ok(Some(heads[0].0.len() - 20)));
+    assert_eq!(kept.status, 200);
 }

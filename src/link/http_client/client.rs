@@ -73,6 +73,7 @@ pub(crate) struct Step<'a> {
 /// See [`Step`]. `End` and `Failed` come last, one of them, once.
 #[derive(Debug)]
 pub(crate) enum What<'a> {
+    /// To be given to [`Client::keep_head`] when it was read.
     Head(ResponseHead, Framing),
     Data(&'a [u8]),
     End,
@@ -208,6 +209,14 @@ impl Client {
         if let Some(job) = self.lines.get_mut(&id).and_then(|line| line.job.as_mut()) {
             job.until = Some(job.until.map_or(until, |before| before.min(until)));
             self.note_due(id);
+        }
+    }
+
+    /// Takes the head of an answer back, for the next one on its connection to be read into.
+    pub(crate) fn keep_head(&mut self, exchange: ExchangeId, head: ResponseHead) {
+        let wire = self.places.get(&exchange);
+        if let Some(line) = wire.and_then(|wire| self.lines.get_mut(wire)) {
+            line.wire.keep_head(head);
         }
     }
 

@@ -6,7 +6,7 @@ use super::call::{Call, Next};
 use super::feed::RETRY_MAX;
 use super::{
     ExchangeId, Fault, HttpLink, INITIALIZED, Kind, LINGER, ListenState, Other, Purpose,
-    SESSION_ID_BYTES_MAX, Step, What,
+    SESSION_ID_BYTES_MAX, Session, Step, What,
 };
 use crate::clock::Now;
 use crate::codec::http_body::Framing;
@@ -19,25 +19,111 @@ use crate::secret::Quoted;
 impl HttpLink {
     pub(super) fn step(&mut self, now: Now, step: Step<'_>) {
         let Step { exchange, what } = step;
-        let Some(purpose) = self.exchanges.remove(&exchange) else {
-            return;
-        };
-        if let What::Head(head, _) = &what {
-            self.note_quiet(now, head);
-        }
-        match purpose {
-            Purpose::Call(call) => self.step_call(now, exchange, call, what),
-            Purpose::Note { initialized, reply } => {
-                self.step_note(now, exchange, initialized, reply, what);
+        match what {
+            What::Head(head, framing) => {
+                self.note_quiet(now, &head);
+                self.step_head(now, exchange, &head, framing);
+                self.client.keep_head(exchange, head);
             }
-            Purpose::Listen => self.step_listen(now, exchange, what),
-            Purpose::Delete => match what {
-                What::Head(..) | What::Data(_) => {
-                    self.exchanges.insert(exchange, Purpose::Delete);
-                }
-                What::End | What::Failed(_) => self.closed(UpstreamClosed::Local),
-            },
+            What::Data(data) => self.step_data(now, exchange, data),
+            What::End => self.step_end(now, exchange),
+            What::Failed(fault) => self.step_failed(now, exchange, fault),
         }
+    }
+
+    fn step_head(&mut self, now: Now, exchange: ExchangeId, head: &ResponseHead, framing: Framing) {
+        let listens = self.listens_on(exchange);
+        match self.exchanges.get_mut(&exchange) {
+            Some(Purpose::Call(call)) => {
+                let next = match self.session.adopt(call, head) {
+                    Ok(()) => call.head(now, head, framing),
+                    Err(why) => Next::Over(Some(RequestEnd::Broken(why))),
+                };
+                self.go_on(now, exchange, next);
+            }
+            Some(Purpose::Note { initialized, reply }) => {
+                let initialized = *initialized;
+                let kind = Kind::of(now, head, framing);
+                // Nothing in a message can be meant for anyone.
+                let idle = matches!(kind, Kind::Events | Kind::Json { .. });
+                if let Kind::Other(other) = kind {
+                    *reply = Some(other);
+                }
+                let taken = reply.as_ref().is_none_or(Other::is_success);
+                if idle {
+                    self.client.give_up_at(exchange, now.after(LINGER));
+                }
+                if initialized && taken {
+                    self.initialized(now);
+                }
+            }
+            Some(Purpose::Listen) if listens => {
+                if !self.listen.head(now, head, framing) {
+                    // The connection is of use for something else.
+                    self.client.give_up_at(exchange, now.after(LINGER));
+                    let (initialized, reply) = (false, None);
+                    let note = Purpose::Note { initialized, reply };
+                    self.exchanges.insert(exchange, note);
+                }
+            }
+            Some(Purpose::Listen | Purpose::Delete) | None => {}
+        }
+    }
+
+    fn step_data(&mut self, now: Now, exchange: ExchangeId, data: &[u8]) {
+        let listens = self.listens_on(exchange);
+        match self.exchanges.get_mut(&exchange) {
+            Some(Purpose::Call(call)) => {
+                let next = call.data(data, &mut self.events);
+                self.go_on(now, exchange, next);
+            }
+            Some(Purpose::Note { reply, .. }) => {
+                if reply.as_mut().is_some_and(|other| other.take(data)) {
+                    self.client.cancel(exchange);
+                    self.step_end(now, exchange);
+                }
+            }
+            Some(Purpose::Listen) if listens => {
+                self.listen.data(data, &mut self.events);
+            }
+            Some(Purpose::Listen | Purpose::Delete) | None => {}
+        }
+    }
+
+    fn step_end(&mut self, now: Now, exchange: ExchangeId) {
+        match self.exchanges.remove(&exchange) {
+            Some(Purpose::Call(mut call)) => {
+                let next = call.end(&mut self.events);
+                self.over(now, call, next);
+            }
+            Some(Purpose::Note { initialized, reply }) => self.note_over(initialized, reply),
+            Some(Purpose::Listen) if self.listens_on(exchange) => {
+                self.listen.ended(now, self.quiet_until);
+            }
+            Some(Purpose::Delete) => self.closed(UpstreamClosed::Local),
+            Some(Purpose::Listen) | None => {}
+        }
+    }
+
+    fn step_failed(&mut self, now: Now, exchange: ExchangeId, fault: Fault) {
+        match self.exchanges.remove(&exchange) {
+            Some(Purpose::Call(mut call)) => {
+                let next = call.failed(fault);
+                self.over(now, call, next);
+            }
+            Some(Purpose::Note { initialized, .. }) => {
+                self.note_failed(initialized && self.holding.is_some(), fault);
+            }
+            Some(Purpose::Listen) if self.listens_on(exchange) => {
+                self.listen.failed(now, &fault, self.quiet_until);
+            }
+            Some(Purpose::Delete) => self.closed(UpstreamClosed::Local),
+            Some(Purpose::Listen) | None => {}
+        }
+    }
+
+    fn listens_on(&self, exchange: ExchangeId) -> bool {
+        self.listen.state == ListenState::Open(exchange)
     }
 
     /// 429 and 503 may say how long the server is to be left alone. Requests are their owner's affair.
@@ -51,115 +137,33 @@ impl HttpLink {
         }
     }
 
-    fn step_call(&mut self, now: Now, exchange: ExchangeId, mut call: Box<Call>, what: What<'_>) {
-        let over = matches!(what, What::End | What::Failed(_));
-        let next = match what {
-            What::Head(head, framing) => match self.adopt_session(&call, &head) {
-                Ok(()) => call.head(now, &head, framing),
-                Err(why) => Next::Over(Some(RequestEnd::Broken(why))),
-            },
-            What::Data(data) => call.data(data, &mut self.events),
-            What::End => call.end(&mut self.events),
-            What::Failed(fault) => call.failed(fault),
-        };
-        if over {
-            self.requests.remove(&call.id);
-        }
+    /// The exchange of a call has not ended, but what comes may be the last of it that is of use.
+    fn go_on(&mut self, now: Now, exchange: ExchangeId, next: Next) {
         match next {
-            Next::Going => {
-                self.exchanges.insert(exchange, Purpose::Call(call));
-            }
-            Next::Answered => {
-                self.client.give_up_at(exchange, now.after(LINGER));
-                self.exchanges.insert(exchange, Purpose::Call(call));
-            }
-            Next::Over(end) => {
-                if !over {
-                    self.client.cancel(exchange);
-                }
-                match end {
-                    Some(end) => self.ended(call.id, end),
-                    None => {
-                        self.requests.remove(&call.id);
-                    }
+            Next::Going => {}
+            Next::Answered => self.client.give_up_at(exchange, now.after(LINGER)),
+            Next::Over(_) | Next::Resume(..) => {
+                self.client.cancel(exchange);
+                if let Some(Purpose::Call(call)) = self.exchanges.remove(&exchange) {
+                    self.over(now, call, next);
                 }
             }
+        }
+    }
+
+    /// The exchange of a call has ended.
+    fn over(&mut self, now: Now, call: Box<Call>, next: Next) {
+        self.requests.remove(&call.id);
+        match next {
+            Next::Going | Next::Answered | Next::Over(None) => {}
+            Next::Over(Some(end)) => self.ended(call.id, end),
             Next::Resume(wait, why) => {
-                if !over {
-                    self.client.cancel(exchange);
-                }
-                self.requests.remove(&call.id);
                 let id = call.id;
                 self.events
                     .push_back(UpstreamEvent::Resuming { id: Some(id), why });
                 self.waiting.insert(id, (now.after(wait), call));
             }
         }
-    }
-
-    /// Takes the session id off the answer to `initialize`.
-    fn adopt_session(&mut self, call: &Call, head: &ResponseHead) -> Result<(), String> {
-        if !call.initialize || !(200..300).contains(&head.status) {
-            return Ok(());
-        }
-        if !head.fields.has("mcp-session-id") {
-            return Ok(());
-        }
-        let Some(id) = head.fields.only("mcp-session-id") else {
-            return Err("Mcp-Session-Id stands more than once or is no text".to_owned());
-        };
-        if id.len() > SESSION_ID_BYTES_MAX {
-            let value = id.len();
-            return Err(format!(
-                "Mcp-Session-Id is too long: {value} bytes, limit {SESSION_ID_BYTES_MAX}"
-            ));
-        }
-        if id.is_empty() || !id.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(format!(
-                "Mcp-Session-Id is no visible ASCII: {}",
-                Quoted(id)
-            ));
-        }
-        self.session.id = Some(id.to_owned());
-        Ok(())
-    }
-
-    fn step_note(
-        &mut self,
-        now: Now,
-        exchange: ExchangeId,
-        initialized: bool,
-        mut reply: Option<Other>,
-        what: What<'_>,
-    ) {
-        match what {
-            What::Head(head, framing) => {
-                match Kind::of(now, &head, framing) {
-                    Kind::Other(other) => reply = Some(other),
-                    // Nothing in it can be meant for anyone.
-                    Kind::Events | Kind::Json { .. } => {
-                        self.client.give_up_at(exchange, now.after(LINGER));
-                    }
-                }
-                if initialized && reply.as_ref().is_none_or(Other::is_success) {
-                    self.initialized(now);
-                }
-            }
-            What::Data(data) => {
-                if let Some(other) = &mut reply {
-                    if other.take(data) {
-                        self.client.cancel(exchange);
-                        return self.note_over(initialized, reply);
-                    }
-                }
-            }
-            What::End => return self.note_over(initialized, reply),
-            What::Failed(fault) => {
-                return self.note_failed(initialized && self.holding.is_some(), fault);
-            }
-        }
-        self.exchanges
-            .insert(exchange, Purpose::Note { initialized, reply });
     }
 
     fn initialized(&mut self, now: Now) {
@@ -202,29 +206,33 @@ impl HttpLink {
             Fault::Redirect { .. } => UpstreamClosed::Violation(message),
         });
     }
+}
 
-    fn step_listen(&mut self, now: Now, exchange: ExchangeId, what: What<'_>) {
-        if self.listen.state != ListenState::Open(exchange) {
-            return;
+impl Session {
+    /// Takes the session id off the answer to `initialize`.
+    fn adopt(&mut self, call: &Call, head: &ResponseHead) -> Result<(), String> {
+        if !call.initialize || !(200..300).contains(&head.status) {
+            return Ok(());
         }
-        match what {
-            What::Head(head, framing) => {
-                if self.listen.head(now, &head, framing) {
-                    self.exchanges.insert(exchange, Purpose::Listen);
-                } else {
-                    // The connection is of use for something else.
-                    self.client.give_up_at(exchange, now.after(LINGER));
-                    let (initialized, reply) = (false, None);
-                    self.exchanges
-                        .insert(exchange, Purpose::Note { initialized, reply });
-                }
-            }
-            What::Data(data) => {
-                self.listen.data(data, &mut self.events);
-                self.exchanges.insert(exchange, Purpose::Listen);
-            }
-            What::End => self.listen.ended(now, self.quiet_until),
-            What::Failed(fault) => self.listen.failed(now, &fault, self.quiet_until),
+        if !head.fields.has("mcp-session-id") {
+            return Ok(());
         }
+        let Some(id) = head.fields.only("mcp-session-id") else {
+            return Err("Mcp-Session-Id stands more than once or is no text".to_owned());
+        };
+        if id.len() > SESSION_ID_BYTES_MAX {
+            let value = id.len();
+            return Err(format!(
+                "Mcp-Session-Id is too long: {value} bytes, limit {SESSION_ID_BYTES_MAX}"
+            ));
+        }
+        if id.is_empty() || !id.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(format!(
+                "Mcp-Session-Id is no visible ASCII: {}",
+                Quoted(id)
+            ));
+        }
+        self.id = Some(id.to_owned());
+        Ok(())
     }
 }

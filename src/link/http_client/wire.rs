@@ -25,7 +25,7 @@ use super::target::HttpTarget;
 use super::tunnel;
 use crate::clock::{Now, Uptime};
 use crate::codec::http_body::{BodyDecoder, BodyLimits, BodyPiece, Framing};
-use crate::codec::http1::{HeadLimits, Progress, ResponseHead, ResponseReader};
+use crate::codec::http1::{HeadLimits, ResponseHead, ResponseReader};
 use crate::codec::outbuf::OutBuf;
 use crate::ids::WireId;
 use crate::limits::Limits;
@@ -71,6 +71,9 @@ pub(super) struct Wire {
     pub(super) out: OutBuf,
     limits: WireLimits,
     state: State,
+    reader: ResponseReader,
+    /// The head of the answer in hand, or the one before: most servers say much the same each time.
+    head: ResponseHead,
     /// Requests that were answered on it.
     answered: u32,
     /// Length of the request in hand: while so much waits, nothing of it has left.
@@ -88,13 +91,12 @@ pub(super) struct Wire {
 #[derive(Debug)]
 enum State {
     Opening,
-    Tunnelling(ResponseReader),
+    Tunnelling,
     Securing,
     Idle {
         until: Uptime,
     },
     Awaiting {
-        reader: ResponseReader,
         /// When the first byte of a head came.
         begun: Option<Uptime>,
         interim: u8,
@@ -111,7 +113,7 @@ enum State {
 pub(super) enum Piece<'a> {
     /// Requests may be sent.
     Up,
-    /// The head of the answer.
+    /// The head of the answer, to be [given back](Wire::keep_head).
     Head(ResponseHead, Framing),
     /// Some of its body.
     Data(&'a [u8]),
@@ -162,6 +164,8 @@ impl Wire {
             out: OutBuf::new(),
             limits,
             state: State::Opening,
+            reader: ResponseReader::new(limits.head),
+            head: ResponseHead::default(),
             answered: 0,
             request_bytes: 0,
             unsent: 0,
@@ -209,7 +213,6 @@ impl Wire {
         (self.unsent, self.moved) = (self.out.len(), now.up);
         self.heard = false;
         self.state = State::Awaiting {
-            reader: ResponseReader::new(self.limits.head),
             begun: None,
             interim: 0,
         };
@@ -229,12 +232,12 @@ impl Wire {
                 let head = tunnel::request(target, proxy).map_err(|error| error.to_string())?;
                 self.out.tail().extend_from_slice(&head);
                 (self.unsent, self.moved) = (self.out.len(), now.up);
-                self.state = State::Tunnelling(ResponseReader::new(self.limits.head));
+                self.state = State::Tunnelling;
                 Ok(None)
             }
             (State::Opening | State::Securing, _) => Ok(Some(self.up(now))),
             (
-                State::Tunnelling(_)
+                State::Tunnelling
                 | State::Idle { .. }
                 | State::Awaiting { .. }
                 | State::Body { .. }
@@ -272,7 +275,7 @@ impl Wire {
             State::Opening | State::Securing | State::Over => Ok(None),
             State::Idle { .. } if input.is_empty() => Ok(None),
             State::Idle { .. } => self.fault("server sent bytes that nobody asked for".to_owned()),
-            State::Tunnelling(_) => self.read_tunnel(now, target, input, again),
+            State::Tunnelling => self.read_tunnel(now, target, input, again),
             State::Awaiting { .. } => self.read_head(now, input),
             State::Body { decoder, .. } => match decoder.next(input) {
                 Ok(BodyPiece::Data(data)) => Ok(Some(Piece::Data(data))),
@@ -290,22 +293,16 @@ impl Wire {
         input: &mut &[u8],
         again: &mut Option<IoRequest>,
     ) -> Result<Option<Piece<'static>>, String> {
-        let State::Tunnelling(reader) = &mut self.state else {
-            return Ok(None);
-        };
         loop {
-            let head = match reader.read(input) {
-                Ok(Progress::NeedMore) => {
+            match self.reader.read_into(input, &mut self.head) {
+                Ok(None) => {
                     *input = &[];
                     return Ok(None);
                 }
-                Ok(Progress::Done { head, used }) => {
-                    *input = &input[used..];
-                    head
-                }
+                Ok(Some(used)) => *input = &input[used..],
                 Err(error) => return self.fault(format!("proxy: {error}")),
-            };
-            match (head.status, &target.proxy) {
+            }
+            match (self.head.status, &target.proxy) {
                 (100..=199, _) => {}
                 (200..=299, _) if target.url.scheme.is_tls() => {
                     self.state = State::Securing;
@@ -313,19 +310,17 @@ impl Wire {
                     return Ok(None);
                 }
                 (200..=299, _) => return Ok(Some(self.up(now))),
-                (_, Some(proxy)) => return self.fault(tunnel::refusal(target, proxy, &head)),
+                (_, Some(proxy)) => {
+                    let why = tunnel::refusal(target, proxy, &self.head);
+                    return self.fault(why);
+                }
                 (_, None) => return self.fault("a tunnel without a proxy".to_owned()),
             }
         }
     }
 
     fn read_head(&mut self, now: Now, input: &mut &[u8]) -> Result<Option<Piece<'static>>, String> {
-        let State::Awaiting {
-            reader,
-            begun,
-            interim,
-        } = &mut self.state
-        else {
+        let State::Awaiting { begun, interim } = &mut self.state else {
             return Ok(None);
         };
         loop {
@@ -334,21 +329,19 @@ impl Wire {
             }
             begun.get_or_insert(now.up);
             self.heard = true;
-            let head = match reader.read(input) {
-                Ok(Progress::NeedMore) => {
+            match self.reader.read_into(input, &mut self.head) {
+                Ok(None) => {
                     *input = &[];
                     return Ok(None);
                 }
-                Ok(Progress::Done { head, used }) => {
-                    *input = &input[used..];
-                    head
-                }
+                Ok(Some(used)) => *input = &input[used..],
                 Err(error) => return self.fault(format!("answer is not usable: {error}")),
-            };
-            if head.status == 101 {
+            }
+            let status = self.head.status;
+            if status == 101 {
                 return self.fault("server switched protocols, which nobody asked for".to_owned());
             }
-            if head.status < 200 {
+            if status < 200 {
                 *begun = None;
                 *interim += 1;
                 if *interim > INTERIM_HEADS_MAX {
@@ -356,14 +349,14 @@ impl Wire {
                 }
                 continue;
             }
-            return self.begin_body(head);
+            return self.begin_body();
         }
     }
 
-    fn begin_body(&mut self, head: ResponseHead) -> Result<Option<Piece<'static>>, String> {
-        let fields = head.fields.iter();
-        let fields = fields.map(|(name, value)| (name.as_bytes(), value));
-        let framing = match Framing::of_response(head.status, head.minor, false, fields) {
+    fn begin_body(&mut self) -> Result<Option<Piece<'static>>, String> {
+        let head = &self.head;
+        let framing = match Framing::of_response(head.status, head.minor, false, head.fields.iter())
+        {
             Ok(framing) => framing,
             Err(error) => return self.fault(format!("answer is not usable: {error}")),
         };
@@ -371,19 +364,24 @@ impl Wire {
             Ok(decoder) => decoder,
             Err(error) => return self.fault(error.to_string()),
         };
-        let keep = (framing != Framing::UntilClose && stays_open(&head)).then(|| {
+        let keep = (framing != Framing::UntilClose && stays_open(head)).then(|| {
             let stated = head.fields.only("keep-alive").and_then(stated_timeout);
             stated.map_or(Duration::MAX, |stated| stated.saturating_sub(KEEP_MARGIN))
         });
         self.state = State::Body { decoder, keep };
-        Ok(Some(Piece::Head(head, framing)))
+        Ok(Some(Piece::Head(std::mem::take(&mut self.head), framing)))
+    }
+
+    /// Takes the head of an answer back from who has read it.
+    pub(super) fn keep_head(&mut self, head: ResponseHead) {
+        self.head = head;
     }
 
     fn end(&mut self, now: Now) -> Piece<'static> {
         let keep = match self.state {
             State::Body { keep, .. } => keep,
             State::Opening
-            | State::Tunnelling(_)
+            | State::Tunnelling
             | State::Securing
             | State::Idle { .. }
             | State::Awaiting { .. }
@@ -411,7 +409,7 @@ impl Wire {
                 }
                 Err(error) => Err(error.to_string()),
             },
-            State::Opening | State::Tunnelling(_) | State::Securing => {
+            State::Opening | State::Tunnelling | State::Securing => {
                 Err("proxy ended the connection".to_owned())
             }
             State::Awaiting { begun: None, .. } => {
@@ -455,7 +453,7 @@ impl Wire {
                 begun.map(|begun| Due::Head(after(begun, self.limits.header_timeout)))
             }
             State::Opening
-            | State::Tunnelling(_)
+            | State::Tunnelling
             | State::Securing
             | State::Body { .. }
             | State::Over => None,

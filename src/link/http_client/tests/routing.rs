@@ -137,7 +137,10 @@ fn a_post_says_what_it_is_and_what_it_takes() {
         ("Content-Length", "46"),
     ];
     let fields: Vec<_> = got.fields.iter().collect();
-    let wanted: Vec<_> = wanted.iter().map(|(n, v)| (*n, v.as_bytes())).collect();
+    let wanted = wanted
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    let wanted: Vec<_> = wanted.collect();
     assert_eq!(fields, wanted);
 }
 
