@@ -14,7 +14,7 @@ use crate::link::http_rules::{ParamHeader, Principal, param_headers};
 use crate::local::{CallFacts, Local, LocalAnswer, LocalOutput, LocalReply, Registry};
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::revision::Revision;
-use crate::protocol::server::{Answer, AskKey, RequestKey, ServerPeer, Whose};
+use crate::protocol::server::{Answer, AskKey, RequestKey, Whose};
 
 /// What the embedding program offers.
 #[derive(Debug)]
@@ -345,44 +345,62 @@ impl Hub {
             Ok(tasks) => tasks,
             Err(error) => return self.respond(now, peer, key, Answer::Error(&error)),
         };
-        // One that has ended changes no more: its listener would wait for ever.
-        let ended = |task: &&String| local.desk.task_has_ended(task);
-        let ended: Vec<String> = tasks.iter().filter(ended).cloned().collect();
         self.with_peer(now, peer, |peer, sink| {
-            peer.listen_to_tasks(key, tasks, sink)
+            peer.listen_to_tasks(key, tasks.clone(), sink)
         });
-        for task in ended {
-            self.tell_stream_of_task(now, peer, key, &task);
-        }
+        self.tell_of_ended_tasks(now, peer, key, tasks.iter().map(String::as_str));
     }
 
-    fn tell_of_task(&mut self, now: Now, peer: PeerId, task: &str) {
-        let streams = |peer: &ServerPeer| peer.listening_to_task(task).collect::<Vec<_>>();
-        let streams = match self.lines.get(&peer) {
-            Some(client) => streams(&client.peer),
-            None => self
-                .http
-                .peer_mut(peer)
-                .map(|peer| streams(peer))
-                .unwrap_or_default(),
-        };
-        for key in streams {
+    /// Tells a stream that has begun of those of its tasks that have ended: they change no more, and their
+    /// listener would wait for ever.
+    pub(super) fn tell_of_ended_tasks<'a>(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        key: RequestKey,
+        tasks: impl Iterator<Item = &'a str>,
+    ) {
+        let Some(local) = &self.local else { return };
+        let ended = |task: &&str| local.desk.task_has_ended(task);
+        let ended: Vec<&str> = tasks.filter(ended).collect();
+        for task in ended {
             self.tell_stream_of_task(now, peer, key, task);
         }
     }
 
-    /// A client that does not read is left out: it may ask for the task whenever it likes.
-    fn tell_stream_of_task(&mut self, now: Now, peer: PeerId, key: RequestKey, task: &str) {
-        let backed_up = match self.lines.get(&peer) {
+    /// Whether a task is one of the program, made for this client.
+    pub(super) fn is_own_task(&self, peer: PeerId, task: &str) -> bool {
+        let principal = self.http.principal_of(peer);
+        let name = name_of(principal.as_ref());
+        let local = self.local.as_ref();
+        local.is_some_and(|local| local.desk.task(task, name).is_some())
+    }
+
+    fn tell_of_task(&mut self, now: Now, peer: PeerId, task: &str) {
+        for key in self.listening_to_task(peer, task) {
+            self.tell_stream_of_task(now, peer, key, task);
+        }
+    }
+
+    /// The streams of a client that are to hear of a task. A client that does not read is left out: it may ask
+    /// for the task whenever it likes.
+    pub(super) fn listening_to_task(&self, peer: PeerId, task: &str) -> Vec<RequestKey> {
+        let backed_up = |key: &RequestKey| match self.lines.get(&peer) {
             Some(client) => client.link.is_backed_up(),
-            None => self.http.is_backed_up(peer, key),
+            None => self.http.is_backed_up(peer, *key),
         };
-        let Some(local) = self.local.as_ref().filter(|_| !backed_up) else {
-            return;
-        };
+        let of_peer = self.peer(peer).into_iter();
+        let streams = of_peer.flat_map(|peer| peer.listening_to_task(task));
+        streams.filter(|key| !backed_up(key)).collect()
+    }
+
+    fn tell_stream_of_task(&mut self, now: Now, peer: PeerId, key: RequestKey, task: &str) {
+        let Some(local) = &self.local else { return };
         let principal = self.http.principal_of(peer);
         if let Some(state) = local.desk.task(task, name_of(principal.as_ref())) {
-            self.with_peer(now, peer, |peer, sink| peer.task_changed(key, &state, sink));
+            self.with_peer(now, peer, |peer, sink| {
+                peer.task_changed(key, task, &state, sink);
+            });
         }
     }
 

@@ -28,7 +28,11 @@ impl Hub {
                 let asked = Subscribing { key, uri };
                 self.route_subscription(now, peer, asked, on);
             }
-            ServerEvent::Listens { key, uris } => self.route_listening(now, peer, key, uris),
+            ServerEvent::Listens {
+                key,
+                topics,
+                client_capabilities,
+            } => self.route_listening(now, peer, key, topics, &client_capabilities),
             ServerEvent::LogLevel(level) => self.route_log_level(now, peer, level),
             ServerEvent::Notification { method, params } => {
                 self.bridge

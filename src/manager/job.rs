@@ -53,6 +53,11 @@ pub(super) enum Work {
         /// `params`, a raw object.
         params: Option<Box<str>>,
     },
+    /// `tasks/get` of our own: listeners are told what comes of it.
+    Task {
+        /// `params`, a raw object.
+        params: String,
+    },
     /// All pages of a list.
     List {
         /// Where it is.

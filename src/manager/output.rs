@@ -5,6 +5,7 @@ use super::error::UpstreamError;
 use super::server_config::ServerKey;
 use crate::ids::{QuestionId, RuntimeId, TicketId};
 use crate::protocol::client::peer::ListKind;
+use crate::protocol::topic::Topic;
 
 /// What a manager tells its owner.
 #[derive(Debug)]
@@ -56,15 +57,15 @@ pub enum ManagerOutput {
     QuestionGone(QuestionId),
     /// The tools of a runtime are others now.
     CatalogChanged(RuntimeId),
-    /// A resource of [`Manager::set_subscriptions`](super::Manager::set_subscriptions) is subscribed to, or
+    /// A topic of [`Manager::set_subscriptions`](super::Manager::set_subscriptions) is subscribed to, or
     /// cannot be: then it is not among them any more.
     Subscribed {
         /// In which runtime.
         runtime: RuntimeId,
         /// Of which server.
         server: ServerKey,
-        /// Which resource.
-        uri: Box<str>,
+        /// Which.
+        topic: Topic,
         /// Why not.
         outcome: Result<(), Box<UpstreamError>>,
     },

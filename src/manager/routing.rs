@@ -62,8 +62,8 @@ impl Manager {
             }
             UpstreamOutput::QuestionGone(question) => self.question_gone(now, id, question),
             UpstreamOutput::Tools(outcome) => self.publish(now, id, &owners, outcome),
-            UpstreamOutput::Subscribed { uri, outcome } => {
-                self.route_subscribed(now, &key, &owners, &uri, &outcome);
+            UpstreamOutput::Subscribed { topic, outcome } => {
+                self.route_subscribed(now, &key, &owners, &topic, &outcome);
             }
             UpstreamOutput::ListChanged(list) => {
                 for runtime in owners {

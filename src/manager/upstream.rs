@@ -363,7 +363,7 @@ impl Upstream {
     pub(super) fn retire(&mut self, turn: &mut Turn<'_>) {
         self.retired = true;
         self.wanted = false;
-        self.wishes.want_no_resources();
+        self.wishes.want_no_topics();
         self.close_if_done(turn);
     }
 
@@ -627,7 +627,9 @@ impl Upstream {
                     ticket,
                 });
             }
-            PeerOutput::Subscribed { uri, outcome } => self.handle_subscribed(uri, outcome),
+            PeerOutput::Subscribed { topic, outcome } => {
+                self.handle_subscribed(turn, topic, outcome);
+            }
             PeerOutput::ListChanged(ListKind::Tools) if !self.leaves_tools() => {
                 if self.lists.handle_changed(turn.now) {
                     let diagnostic = explain::undeclared_change(&self.config);

@@ -1,4 +1,4 @@
-//! What runtimes want of their servers for as long as they live: subscriptions to resources, and log messages
+//! What runtimes want of their servers for as long as they live: subscriptions, and log messages
 //! from some severity on. A connection that several runtimes have is told what any of them wants.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +11,12 @@ use super::{Manager, ManagerOutput, explain};
 use crate::clock::Now;
 use crate::ids::RuntimeId;
 use crate::protocol::message::LogLevel;
+use crate::protocol::topic::Topic;
 
 /// The wishes of one runtime.
 #[derive(Debug, Default)]
 pub(super) struct Wishes {
-    subscriptions: BTreeMap<ServerKey, BTreeSet<String>>,
+    subscriptions: BTreeMap<ServerKey, BTreeSet<Topic>>,
     log_level: Option<LogLevel>,
     log_floor: Option<LogLevel>,
 }
@@ -28,24 +29,24 @@ impl Wishes {
 
 /// What a session wants for as long as it lives.
 impl Manager {
-    /// Which resources of a server a runtime is subscribed to from now on: all of them. Each new one is told of
+    /// What of a server a runtime is subscribed to from now on: all of it. Each new topic is told of
     /// once, by [`ManagerOutput::Subscribed`]. While there are some, the server is connected to, and again when
-    /// it has died; then, and where its stream was lost, each of them counts as updated.
+    /// it has died; then, and where its stream was lost, each of them counts as updated: a task is asked for.
     pub fn set_subscriptions(
         &mut self,
         now: Now,
         id: RuntimeId,
         key: &ServerKey,
-        uris: BTreeSet<String>,
+        topics: BTreeSet<Topic>,
     ) {
         let Some(runtime) = self.runtimes.get_mut(&id) else {
             return;
         };
         let all = &mut runtime.wishes.subscriptions;
         let had_some = !all.is_empty();
-        let before = match uris.is_empty() {
+        let before = match topics.is_empty() {
             true => all.remove(key),
-            false => all.insert(key.clone(), uris.clone()),
+            false => all.insert(key.clone(), topics.clone()),
         };
         let before = before.unwrap_or_default();
         match (had_some, !all.is_empty()) {
@@ -54,29 +55,39 @@ impl Manager {
             (true, true) | (false, false) => {}
         }
         let Some(upstream) = self.upstream_of(id, key) else {
-            for uri in uris.difference(&before) {
+            for topic in topics.difference(&before) {
                 self.outputs.push_back(ManagerOutput::Subscribed {
                     runtime: id,
                     server: key.clone(),
-                    uri: uri.as_str().into(),
+                    topic: topic.clone(),
                     outcome: Err(Box::new(explain::unknown_server(key))),
                 });
             }
             return;
         };
         let slot = self.slots.get(&upstream);
-        let known = |uri: &&String| slot.is_some_and(|slot| slot.upstream.is_subscribed(uri));
-        let granted: Vec<String> = uris.difference(&before).filter(known).cloned().collect();
+        let known = |topic: &&Topic| slot.is_some_and(|slot| slot.upstream.is_subscribed(topic));
+        let granted: Vec<Topic> = topics.difference(&before).filter(known).cloned().collect();
         // Another runtime has it already.
-        for uri in granted {
+        for topic in granted {
             self.outputs.push_back(ManagerOutput::Subscribed {
                 runtime: id,
                 server: key.clone(),
-                uri: uri.into(),
+                topic,
                 outcome: Ok(()),
             });
         }
         self.renew_subscriptions(now, upstream);
+    }
+
+    /// Asks a server what has become of a task that a runtime is subscribed to: told as if the server had
+    /// told it.
+    pub fn ask_for_task(&mut self, now: Now, id: RuntimeId, key: &ServerKey, task: &str) {
+        let upstream = self.runtimes.get(&id);
+        let upstream = upstream.and_then(|runtime| runtime.upstreams.get(key));
+        if let Some(upstream) = upstream.copied() {
+            self.with(now, upstream, |one, turn| one.ask_for_task(turn, task));
+        }
     }
 
     /// From which severity on a runtime wants log messages of its servers: `None` for what each says by itself,
@@ -154,19 +165,19 @@ impl Manager {
         let all = wishes
             .into_iter()
             .filter_map(|wishes| wishes.subscriptions.get(&key));
-        let uris: BTreeSet<String> = all.flatten().cloned().collect();
+        let topics: BTreeSet<Topic> = all.flatten().cloned().collect();
         self.with(now, upstream, |one: &mut Upstream, turn| {
-            one.set_subscriptions(turn, &uris);
+            one.set_subscriptions(turn, &topics);
         });
     }
 
-    /// A server has said whether a resource is subscribed to: each runtime that wants it is told.
+    /// A server has said whether a topic is subscribed to: each runtime that wants it is told.
     pub(super) fn route_subscribed(
         &mut self,
         now: Now,
         key: &ServerKey,
         owners: &[RuntimeId],
-        uri: &str,
+        topic: &Topic,
         outcome: &Result<(), UpstreamError>,
     ) {
         for id in owners {
@@ -174,7 +185,7 @@ impl Manager {
                 continue;
             };
             let wanted = runtime.wishes.subscriptions.get(key);
-            let Some(mut wanted) = wanted.filter(|uris| uris.contains(uri)).cloned() else {
+            let Some(mut wanted) = wanted.filter(|all| all.contains(topic)).cloned() else {
                 continue;
             };
             let outcome = outcome.clone().map_err(Box::new);
@@ -182,11 +193,11 @@ impl Manager {
             self.outputs.push_back(ManagerOutput::Subscribed {
                 runtime: *id,
                 server: key.clone(),
-                uri: uri.into(),
+                topic: topic.clone(),
                 outcome,
             });
             if refused {
-                wanted.remove(uri);
+                wanted.remove(topic);
                 self.set_subscriptions(now, *id, key, wanted);
             }
         }

@@ -7,6 +7,7 @@ pub mod message;
 pub mod revision;
 pub mod schema;
 pub mod server;
+pub mod topic;
 
 use crate::codec::shared_text::SharedText;
 use crate::protocol::error::ErrorCode;

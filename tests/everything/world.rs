@@ -325,7 +325,7 @@ impl World {
                 let streams: Vec<_> = self.peer.listening_to_task(&task).collect();
                 let state = self.local.task(&task, "").expect("a task of ours");
                 for key in streams {
-                    self.peer.task_changed(key, &state, sink);
+                    self.peer.task_changed(key, &task, &state, sink);
                 }
             }
         }

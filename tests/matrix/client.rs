@@ -22,6 +22,7 @@ use drawspan::protocol::client::peer::{
 use drawspan::protocol::error::RpcError;
 use drawspan::protocol::message::LogLevel;
 use drawspan::protocol::revision::Revision;
+use drawspan::protocol::topic::Topic;
 use serde_json::Value;
 
 use crate::common::PATIENCE;
@@ -253,7 +254,7 @@ impl Client {
         if self.revision.has_listen_streams() {
             let now = self.events.now();
             let before = self.told().acknowledged;
-            let uris = BTreeSet::from([uri.to_owned()]);
+            let uris = BTreeSet::from([Topic::Resource(uri.to_owned())]);
             self.machine.peer.set_subscriptions(now, &uris)?;
             self.machine.drain(now);
             self.until_listening(before + 1);

@@ -14,6 +14,7 @@ use drawspan::protocol::client::{Carrier, Dialect, Outgoing, OutgoingKind, Reque
 use drawspan::protocol::error::{ErrorCode, RpcError};
 use drawspan::protocol::message::LogLevel;
 use drawspan::protocol::revision::Revision;
+use drawspan::protocol::topic::Topic;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -239,10 +240,11 @@ impl ClientPlayer {
             ("owner", "level") => peer.set_log_level(now, Some(log_level(&step["name"])?)),
             ("owner", "subscribe") => {
                 let uris = step["message"].as_array().ok_or("message is a list")?;
-                let uris: BTreeSet<String> = uris
-                    .iter()
-                    .filter_map(|uri| uri.as_str().map(str::to_owned))
-                    .collect();
+                let topic = |one: &Value| match one.as_str() {
+                    Some(uri) => Some(Topic::Resource(uri.to_owned())),
+                    None => Some(Topic::Task(one["task"].as_str()?.to_owned())),
+                };
+                let uris: BTreeSet<Topic> = uris.iter().filter_map(topic).collect();
                 peer.set_subscriptions(now, &uris)
                     .map_err(|fault| fault.to_string())?;
             }
@@ -328,13 +330,23 @@ fn shape(output: &PeerOutput) -> (&'static str, Option<u64>, Option<u64>, Option
             ("notification", None, on, Some(text))
         }
         PeerOutput::Undeclared { method } => ("undeclared", None, None, quoted(method)),
-        PeerOutput::Subscribed { uri, outcome } => match outcome {
-            Ok(()) => ("subscribed", None, None, quoted(uri)),
-            Err(fault) => {
-                let text = format!(r#"{{"uri":{},"why":{}}}"#, json!(uri), call_words(fault));
-                ("not_subscribed", None, None, Some(text))
+        PeerOutput::Subscribed { topic, outcome } => {
+            let (kind, name) = match topic {
+                Topic::Resource(uri) => ("uri", json!(uri)),
+                Topic::Task(id) => ("task", json!(id)),
+            };
+            match (topic, outcome) {
+                (Topic::Resource(_), Ok(())) => ("subscribed", None, None, Some(name.to_string())),
+                (Topic::Task(_), Ok(())) => {
+                    let text = json!({ kind: name }).to_string();
+                    ("subscribed", None, None, Some(text))
+                }
+                (_, Err(fault)) => {
+                    let text = format!(r#"{{"{kind}":{name},"why":{}}}"#, call_words(fault));
+                    ("not_subscribed", None, None, Some(text))
+                }
             }
-        },
+        }
         PeerOutput::ListChanged(list) => {
             let name = match list {
                 ListKind::Tools => "tools",

@@ -9,6 +9,7 @@ mod notices;
 mod opening;
 mod questions;
 mod subscriptions;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -280,9 +281,9 @@ impl Hub {
             ManagerOutput::Subscribed {
                 runtime,
                 server,
-                uri,
+                topic,
                 outcome,
-            } => self.subscribed(now, runtime, &server, &uri, outcome),
+            } => self.subscribed(now, runtime, &server, &topic, outcome),
         }
     }
 

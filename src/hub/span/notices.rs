@@ -4,6 +4,7 @@
 //! |-----------------------------------|--------------------------------------------|---------------------------------------|
 //! | `notifications/message`           | from the level of its session on           | by the level of the request, on its stream |
 //! | `notifications/resources/updated` | if it may be meant for it                  | on listen streams that asked for it   |
+//! | `notifications/tasks`, stateless  | –                                          | on listen streams that asked for it   |
 //! | anything else                     | on the stream of its request, or the session's | on the stream of its request      |
 //!
 //! A server that does not say which request a message belongs to leaves that open: on a line it does not
@@ -75,11 +76,39 @@ impl Hub {
                     peer.pass_resource_updated(&uri, object, !shared, &stuck, sink);
                 });
             }
+            "notifications/tasks" if self.is_stateless(&notice) => {
+                self.route_task(now, peer, &notice);
+            }
             method => {
                 self.with_peer(now, peer, |peer, sink| {
                     peer.pass_notification(key, method, params, sink);
                 });
             }
+        }
+    }
+
+    fn is_stateless(&self, notice: &Notice) -> bool {
+        let side = self.upstream.as_ref();
+        let facts = side.and_then(|side| side.manager.facts(notice.runtime, &notice.server));
+        facts.is_some_and(|facts| facts.revision.is_stateless())
+    }
+
+    /// A server tells what has become of a task: those hear it who listen to this server's.
+    fn route_task(&mut self, now: Now, peer: PeerId, notice: &Notice) {
+        let params = notice.params.as_deref().unwrap_or("{}");
+        let Some(id) = member(params, "taskId").and_then(Text::of_value) else {
+            return;
+        };
+        let id = id.decode();
+        let side = self.upstream.as_ref();
+        let server = side.and_then(|side| side.subscriptions.server_of_task(notice.runtime, &id));
+        if server != Some(&notice.server) {
+            return;
+        }
+        for key in self.listening_to_task(peer, &id) {
+            self.with_peer(now, peer, |peer, sink| {
+                peer.task_changed(key, &id, params, sink);
+            });
         }
     }
 

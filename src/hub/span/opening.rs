@@ -28,6 +28,7 @@ use crate::codec::scan::members;
 use crate::hub::Hub;
 use crate::hub::ledger::Place;
 use crate::ids::{CallId, PeerId, RuntimeId};
+use crate::local::TASKS_EXTENSION;
 use crate::manager::error::UpstreamError;
 use crate::manager::server_config::ServerKey;
 use crate::protocol::client::peer::ServerFacts;
@@ -101,12 +102,19 @@ fn introduce(facts: &ServerFacts, base: &ServerConfig) -> ServerConfig {
             resources: of("resources", "listChanged"),
         },
         resource_updates: of("resources", "subscribe"),
-        task_updates: false,
+        task_updates: has_tasks(facts),
         awaits_introduction: false,
         relays_subscriptions: true,
         cache_ttl_ms: base.cache_ttl_ms,
         limits: base.limits.clone(),
     }
+}
+
+/// Whether a server has tasks that can be listened to.
+pub(super) fn has_tasks(facts: &ServerFacts) -> bool {
+    let extensions = member(&facts.capabilities, "extensions");
+    let tasks = extensions.and_then(|extensions| member(extensions, TASKS_EXTENSION));
+    facts.revision.is_stateless() && tasks.is_some()
 }
 
 /// The capabilities of a server for clients of the stateless era. Those of a handshake revision stay as they

@@ -1,8 +1,10 @@
-//! Subscriptions to resources of servers, for clients of either era to servers of either era.
+//! Subscriptions to resources of servers, for clients of either era to servers of either era, and to tasks,
+//! within the stateless era.
 //!
 //! | a client's                              | input                                | what happens                         |
 //! |-----------------------------------------|--------------------------------------|--------------------------------------|
 //! | `resources/subscribe`, a listen stream  | –                                    | its server is told, once per runtime |
+//! | a listen stream, a task                 | others of the runtime listen to it   | granted; its server is asked for it  |
 //! | the same, of nobody that is known       | what the servers have is known       | its server is told, or it is refused |
 //! | the same, waiting                       | the server grants it, or will not    | the answer, or the acknowledgment    |
 //! | the same, waiting                       | an update                            | held until then                      |
@@ -12,8 +14,8 @@
 //! An answer waits until the server has said that it tells of updates from then on: by its own answer to
 //! `resources/subscribe`, or by the acknowledgment of a listen stream. So none is lost between.
 //!
-//! How many there may be of one client is `resource_subscriptions_max`; what a runtime is subscribed to is
-//! what its client is, all streams together.
+//! How many there may be of one client is `resource_subscriptions_max` and `task_subscriptions_max`; what a
+//! runtime is subscribed to is what its client is, all streams together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,17 +24,19 @@ use crate::clock::Now;
 use crate::codec::json_object::JsonObject;
 use crate::hub::Hub;
 use crate::ids::{PeerId, RuntimeId};
+use crate::local::{Feature, declares};
 use crate::manager::error::{FailureKind, UpstreamError};
 use crate::manager::server_config::ServerKey;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::server::{Answer, RequestKey};
+use crate::protocol::topic::Topic;
 
 /// What waits for servers to grant it. Bounded by the requests that clients may have open.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     pending: Vec<Pending>,
-    /// Which server each resource of a runtime is asked of.
-    routes: BTreeMap<(RuntimeId, String), ServerKey>,
+    /// Which server each topic of a runtime is asked of.
+    routes: BTreeMap<(RuntimeId, Topic), ServerKey>,
 }
 
 #[derive(Debug)]
@@ -40,11 +44,11 @@ struct Pending {
     peer: PeerId,
     key: RequestKey,
     runtime: RuntimeId,
-    /// Resources that nobody has answered for.
-    open: BTreeSet<String>,
-    granted: BTreeSet<String>,
-    /// Resources of which it is not known yet whose they are.
-    unplaced: BTreeSet<String>,
+    /// Topics that nobody has answered for.
+    open: BTreeSet<Topic>,
+    granted: BTreeSet<Topic>,
+    /// Topics of which it is not known yet whose they are.
+    unplaced: BTreeSet<Topic>,
     /// It is a listen stream: what is not granted is left out of it.
     listens: bool,
 }
@@ -67,8 +71,14 @@ impl Subscriptions {
         self.routes.retain(|(of, _), _| Some(*of) != runtime);
     }
 
+    /// Which server a task is listened to at.
+    pub(super) fn server_of_task(&self, runtime: RuntimeId, id: &str) -> Option<&ServerKey> {
+        let route = (runtime, Topic::Task(id.to_owned()));
+        self.routes.get(&route)
+    }
+
     /// Everything that a runtime wants and has not got.
-    fn wanted(&self, runtime: RuntimeId) -> impl Iterator<Item = &String> {
+    fn wanted(&self, runtime: RuntimeId) -> impl Iterator<Item = &Topic> {
         let of = self
             .pending
             .iter()
@@ -88,8 +98,8 @@ impl Hub {
     ) {
         let Subscribing { key, uri } = asked;
         if on {
-            let uris = BTreeSet::from([uri]);
-            return self.subscribe(now, peer, key, uris, false);
+            let topics = BTreeSet::from([Topic::Resource(uri)]);
+            return self.subscribe(now, peer, key, topics, false);
         }
         self.with_peer(now, peer, |peer, sink| {
             peer.set_subscribed(&uri, false);
@@ -98,15 +108,21 @@ impl Hub {
         self.renew_subscriptions(now, peer);
     }
 
-    /// A listen stream is to tell of resources.
+    /// A listen stream is to tell of resources and tasks.
     pub(in crate::hub) fn route_listening(
         &mut self,
         now: Now,
         peer: PeerId,
         key: RequestKey,
-        uris: BTreeSet<String>,
+        topics: BTreeSet<Topic>,
+        client_capabilities: &str,
     ) {
-        self.subscribe(now, peer, key, uris, true);
+        let names_tasks = topics.iter().any(|topic| topic.task().is_some());
+        if names_tasks && !declares(client_capabilities, Feature::Tasks) {
+            let error = Feature::Tasks.missing();
+            return self.respond(now, peer, key, Answer::Error(&error));
+        }
+        self.subscribe(now, peer, key, topics, true);
     }
 
     fn subscribe(
@@ -114,7 +130,7 @@ impl Hub {
         now: Now,
         peer: PeerId,
         key: RequestKey,
-        uris: BTreeSet<String>,
+        topics: BTreeSet<Topic>,
         listens: bool,
     ) {
         self.declare_client(peer);
@@ -134,19 +150,19 @@ impl Hub {
             unplaced: BTreeSet::new(),
             listens,
         };
-        for uri in uris {
-            match self.is_of_program(&uri) {
-                true => one.granted.insert(uri),
-                false => one.unplaced.insert(uri),
+        for topic in topics {
+            match self.is_of_program(peer, &topic) {
+                true => one.granted.insert(topic),
+                false => one.unplaced.insert(topic),
             };
         }
-        let mut uris = one.unplaced.iter();
+        let mut uris = one.unplaced.iter().filter_map(Topic::resource);
         if uris.any(|uri| self.server_of_resource(peer, uri).is_none()) {
             if let Some(side) = &mut self.upstream {
                 side.learn_resources(now, runtime);
             }
         }
-        let waits = !self.place(&mut one);
+        let waits = !self.place(now, &mut one);
         if one.open.is_empty() && !waits {
             return self.conclude_subscription(now, one, None);
         }
@@ -156,25 +172,32 @@ impl Hub {
         self.renew_subscriptions(now, peer);
     }
 
-    /// Finds the servers of the resources that a request is for. Says whether it is known of all of them; what
+    /// Finds the servers of the topics that a request is for. Says whether it is known of all of them; what
     /// nobody has is then left out.
-    fn place(&mut self, one: &mut Pending) -> bool {
+    fn place(&mut self, now: Now, one: &mut Pending) -> bool {
         let had = self.peer(one.peer).map(|peer| peer.subscribed());
         let had = had.unwrap_or_default();
-        for uri in std::mem::take(&mut one.unplaced) {
-            let Some(server) = self.server_of_resource(one.peer, &uri) else {
-                one.unplaced.insert(uri);
+        for topic in std::mem::take(&mut one.unplaced) {
+            let server = match &topic {
+                Topic::Resource(uri) => self.server_of_resource(one.peer, uri),
+                Topic::Task(id) => self.server_of_task(one.runtime, id),
+            };
+            let (Some(server), Some(side)) = (server, &mut self.upstream) else {
+                one.unplaced.insert(topic);
                 continue;
             };
-            if let Some(side) = &mut self.upstream {
-                let routes = &mut side.subscriptions.routes;
-                routes.insert((one.runtime, uri.clone()), server);
-                // What the client has already is granted at once: the server will not say so again.
-                match had.contains(&uri) {
-                    true => one.granted.insert(uri),
-                    false => one.open.insert(uri),
-                };
+            let routes = &mut side.subscriptions.routes;
+            routes.insert((one.runtime, topic.clone()), server.clone());
+            // What the client has already is granted at once: the server will not say so again.
+            if !had.contains(&topic) {
+                one.open.insert(topic);
+                continue;
             }
+            if let Topic::Task(id) = &topic {
+                // Nor would it tell of a task again that is over.
+                side.manager.ask_for_task(now, one.runtime, &server, id);
+            }
+            one.granted.insert(topic);
         }
         let side = self.upstream.as_ref();
         let unsure = side.is_some_and(|side| side.is_learning_resources(one.runtime));
@@ -200,7 +223,7 @@ impl Hub {
         let mut moved = false;
         for mut one in waiting {
             let before = one.unplaced.len();
-            self.place(&mut one);
+            self.place(now, &mut one);
             let placed = one.unplaced.len() != before;
             moved |= placed;
             let peer = one.peer;
@@ -218,8 +241,12 @@ impl Hub {
         moved
     }
 
-    /// Whether a resource is one of the program, which tells of it without being asked.
-    fn is_of_program(&self, uri: &str) -> bool {
+    /// Whether a topic is one of the program, which tells of it without being asked.
+    fn is_of_program(&self, peer: PeerId, topic: &Topic) -> bool {
+        let uri = match topic {
+            Topic::Task(id) => return self.is_own_task(peer, id),
+            Topic::Resource(uri) => uri,
+        };
         let Some(local) = &self.local else {
             return false;
         };
@@ -240,22 +267,23 @@ impl Hub {
             return;
         };
         let subscriptions = &mut side.subscriptions;
-        let mut wanted: BTreeSet<String> = subscriptions.wanted(runtime).cloned().collect();
+        let mut wanted: BTreeSet<Topic> = subscriptions.wanted(runtime).cloned().collect();
         wanted.extend(had.unwrap_or_default());
-        let mut of_servers: BTreeMap<ServerKey, BTreeSet<String>> = BTreeMap::new();
-        subscriptions.routes.retain(|(of, uri), server| {
+        let mut of_servers: BTreeMap<ServerKey, BTreeSet<Topic>> = BTreeMap::new();
+        subscriptions.routes.retain(|(of, topic), server| {
             if *of != runtime {
                 return true;
             }
-            let uris = of_servers.entry(server.clone()).or_default();
-            let keeps = wanted.contains(uri);
+            let topics = of_servers.entry(server.clone()).or_default();
+            let keeps = wanted.contains(topic);
             if keeps {
-                uris.insert(uri.clone());
+                topics.insert(topic.clone());
             }
             keeps
         });
-        for (server, uris) in of_servers {
-            side.manager.set_subscriptions(now, runtime, &server, uris);
+        for (server, topics) in of_servers {
+            let manager = &mut side.manager;
+            manager.set_subscriptions(now, runtime, &server, topics);
         }
     }
 
@@ -270,20 +298,20 @@ impl Hub {
         }
     }
 
-    /// A server has said whether it tells of a resource.
+    /// A server has said whether it tells of a topic.
     pub(super) fn subscribed(
         &mut self,
         now: Now,
         runtime: RuntimeId,
         server: &ServerKey,
-        uri: &str,
+        topic: &Topic,
         outcome: Result<(), Box<UpstreamError>>,
     ) {
         let Some(side) = &mut self.upstream else {
             return;
         };
         let subscriptions = &mut side.subscriptions;
-        let route = (runtime, uri.to_owned());
+        let route = (runtime, topic.clone());
         if subscriptions.routes.get(&route) != Some(server) {
             return;
         }
@@ -291,8 +319,8 @@ impl Hub {
             subscriptions.routes.remove(&route);
         }
         for one in &mut subscriptions.pending {
-            if one.runtime == runtime && one.open.remove(uri) && outcome.is_ok() {
-                one.granted.insert(uri.to_owned());
+            if one.runtime == runtime && one.open.remove(topic) && outcome.is_ok() {
+                one.granted.insert(topic.clone());
             }
         }
         let done = |one: &Pending| one.open.is_empty() && one.unplaced.is_empty();
@@ -307,15 +335,16 @@ impl Hub {
         }
     }
 
-    /// Everybody has answered for the resources of a request.
+    /// Everybody has answered for the topics of a request.
     fn conclude_subscription(&mut self, now: Now, one: Pending, error: Option<&UpstreamError>) {
         if one.listens {
             self.with_peer(now, one.peer, |peer, sink| {
                 peer.begin_listening(one.key, &one.granted, sink);
             });
-            return;
+            let tasks = one.granted.iter().filter_map(Topic::task);
+            return self.tell_of_ended_tasks(now, one.peer, one.key, tasks);
         }
-        let Some(uri) = one.granted.first() else {
+        let Some(uri) = one.granted.first().and_then(Topic::resource) else {
             return match error {
                 Some(error) => {
                     let raw = error.facts.rpc.as_ref().and_then(|rpc| rpc.raw.as_deref());

@@ -1,6 +1,8 @@
 //! Clients of one server over HTTP and on a line, in virtual time: how conversations begin, and what is told
 //! without being asked.
 
+mod tasks;
+
 use serde_json::{Value, json};
 
 use crate::hub::rig::{INITIALIZE, META, Reply, World, span};

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::message::LogLevel;
+use crate::protocol::topic::Topic;
 
 /// A server of the handshake revisions that can be subscribed to.
 fn server(heard: &Heard) -> Vec<Act> {
@@ -28,9 +29,13 @@ fn world(record: &str) -> World {
 }
 
 fn subscribe(world: &mut World, id: RuntimeId, uris: &[&str]) {
-    let uris: BTreeSet<String> = uris.iter().map(|uri| (*uri).to_owned()).collect();
+    let topics = uris.iter().map(|uri| Topic::Resource((*uri).to_owned()));
+    listen(world, id, topics.collect());
+}
+
+fn listen(world: &mut World, id: RuntimeId, topics: BTreeSet<Topic>) {
     let now = world.now();
-    world.manager.set_subscriptions(now, id, &key("a"), uris);
+    world.manager.set_subscriptions(now, id, &key("a"), topics);
     world.run(0);
 }
 
@@ -40,14 +45,15 @@ fn said(world: &mut World) -> Vec<(RuntimeId, String, bool)> {
     let of = |output: ManagerOutput| {
         let ManagerOutput::Subscribed {
             runtime,
-            uri,
+            topic,
             outcome,
             ..
         } = output
         else {
             return None;
         };
-        Some((runtime, uri.into(), outcome.is_ok()))
+        let name = topic.resource().or(topic.task());
+        Some((runtime, name?.to_owned(), outcome.is_ok()))
     };
     told.into_iter().filter_map(of).collect()
 }

@@ -52,6 +52,7 @@ impl Upstream {
                 ("tools/call", Some(params), headers.clone())
             }
             Work::Request { method, params } => (method, params.as_deref(), Vec::new()),
+            Work::Task { params } => ("tasks/get", Some(params), Vec::new()),
             Work::List { walk, page } => {
                 timeout = job.until.map_or(times.list, |until| until.since(now.up));
                 (walk.list().method(), page.as_deref(), Vec::new())
@@ -116,6 +117,7 @@ impl Upstream {
                         }
                         WalkStep::Done => self.end_walk(turn.now, job.ticket, Ok(walk)),
                     },
+                    Work::Task { .. } => self.handle_task(&result),
                     Work::Call { .. } | Work::Request { .. } => self.reply(job.ticket, Ok(result)),
                 }
             }
@@ -410,6 +412,10 @@ impl Upstream {
         self.judge(now, &job, verdict);
         match job.work {
             Work::List { .. } => self.end_walk(now, job.ticket, Err(error)),
+            Work::Task { .. } => {
+                let diagnostic = UpstreamOutput::Diagnostic(explain::diagnostic(&error));
+                self.outputs.push_back(diagnostic);
+            }
             Work::Call { .. } | Work::Request { .. } => self.reply(job.ticket, Err(error)),
         }
     }

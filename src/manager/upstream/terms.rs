@@ -6,6 +6,7 @@ use crate::ids::{QuestionId, TicketId, UpstreamRequestId, WireMint};
 use crate::manager::diagnostic::ServerDiagnostic;
 use crate::manager::error::UpstreamError;
 use crate::protocol::client::peer::ListKind;
+use crate::protocol::topic::Topic;
 
 /// How a server is doing, for callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,10 +53,10 @@ pub(in crate::manager) enum UpstreamOutput {
     QuestionGone(QuestionId),
     /// A walk over its tools has ended.
     Tools(Result<Listed, UpstreamError>),
-    /// A resource of [`Upstream::set_subscriptions`](super::Upstream::set_subscriptions) is subscribed to, or
+    /// A topic of [`Upstream::set_subscriptions`](super::Upstream::set_subscriptions) is subscribed to, or
     /// cannot be.
     Subscribed {
-        uri: Box<str>,
+        topic: Topic,
         outcome: Result<(), UpstreamError>,
     },
     /// Another list has changed.

@@ -1,7 +1,7 @@
-//! What is to hold for every connection to a server, also for the next one: subscriptions to resources, and
-//! which log messages are wanted.
+//! What is to hold for every connection to a server, also for the next one: subscriptions, and which log
+//! messages are wanted.
 //!
-//! | resource     | input                                | next       | output                                  |
+//! | topic        | input                                | next       | output                                  |
 //! |--------------|--------------------------------------|------------|-----------------------------------------|
 //! | –            | [`Upstream::set_subscriptions`]      | asked      | the server is told; connected to if idle |
 //! | asked        | the server grants it                 | subscribed | Subscribed                              |
@@ -9,22 +9,27 @@
 //! | subscribed   | the connection or its stream is lost | subscribed | the server is connected to and told again |
 //! | subscribed   | the server grants it again           | subscribed | an update: some may have been missed    |
 //! | any          | no longer among the subscriptions    | –          | the server is told                      |
+//!
+//! An update of a task is its whole state, which the server is asked for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{State, Turn, Upstream, UpstreamOutput};
 use crate::clock::Now;
 use crate::codec::json_object::JsonObject;
+use crate::codec::scan::members;
 use crate::manager::error::UpstreamError;
 use crate::manager::explain;
-use crate::protocol::client::peer::{CallFault, ClientPeer};
+use crate::manager::job::{Job, Options, Work};
+use crate::protocol::client::peer::{CallFault, ClientPeer, KNOWS_TASKS};
 use crate::protocol::message::LogLevel;
+use crate::protocol::topic::Topic;
 
 /// See the module page.
 #[derive(Debug, Default)]
 pub(super) struct Wishes {
-    /// Resources, and whether the server has granted them.
-    subscriptions: BTreeMap<String, bool>,
+    /// Topics, and whether the server has granted them.
+    subscriptions: BTreeMap<Topic, bool>,
     log_level: Option<LogLevel>,
     log_floor: Option<LogLevel>,
     /// Notifications for the server that is being connected to.
@@ -38,11 +43,11 @@ impl Wishes {
         !self.subscriptions.is_empty()
     }
 
-    pub(super) fn want_no_resources(&mut self) {
+    pub(super) fn want_no_topics(&mut self) {
         self.subscriptions.clear();
     }
 
-    fn uris(&self) -> BTreeSet<String> {
+    fn topics(&self) -> BTreeSet<Topic> {
         self.subscriptions.keys().cloned().collect()
     }
 
@@ -50,7 +55,7 @@ impl Wishes {
     pub(super) fn tell(&self, now: Now, peer: &mut ClientPeer) {
         peer.set_log_level(now, self.log_level);
         peer.set_log_floor(now, self.log_floor);
-        if self.has_subscriptions() && peer.set_subscriptions(now, &self.uris()).is_err() {
+        if self.has_subscriptions() && peer.set_subscriptions(now, &self.topics()).is_err() {
             log::debug!("more subscriptions than a connection may have");
         }
     }
@@ -66,22 +71,22 @@ impl Wishes {
 }
 
 impl Upstream {
-    /// Which resources are to be subscribed to from now on: all of them. Connects where that is needed.
+    /// What is to be subscribed to from now on: all of it. Connects where that is needed.
     pub(in crate::manager) fn set_subscriptions(
         &mut self,
         turn: &mut Turn<'_>,
-        uris: &BTreeSet<String>,
+        topics: &BTreeSet<Topic>,
     ) {
-        if self.wishes.uris() == *uris || self.state == State::Closed || self.retired {
+        if self.wishes.topics() == *topics || self.state == State::Closed || self.retired {
             return;
         }
         let known = &mut self.wishes.subscriptions;
-        known.retain(|uri, _| uris.contains(uri));
-        for uri in uris {
-            known.entry(uri.clone()).or_insert(false);
+        known.retain(|topic, _| topics.contains(topic));
+        for topic in topics {
+            known.entry(topic.clone()).or_insert(false);
         }
         let told = match &mut self.line {
-            Some(line) => line.peer.set_subscriptions(turn.now, uris),
+            Some(line) => line.peer.set_subscriptions(turn.now, topics),
             None => Ok(()),
         };
         if let Err(fault) = told {
@@ -108,8 +113,8 @@ impl Upstream {
     }
 
     /// Whether the server has granted this subscription.
-    pub(in crate::manager) fn is_subscribed(&self, uri: &str) -> bool {
-        self.wishes.subscriptions.get(uri) == Some(&true)
+    pub(in crate::manager) fn is_subscribed(&self, topic: &Topic) -> bool {
+        self.wishes.subscriptions.get(topic) == Some(&true)
     }
 
     /// From which severity on log messages are wanted, by all and, of a session, at least.
@@ -135,41 +140,80 @@ impl Upstream {
         }
     }
 
-    pub(super) fn handle_subscribed(&mut self, uri: Box<str>, outcome: Result<(), CallFault>) {
-        let Some(granted) = self.wishes.subscriptions.get_mut(&*uri) else {
+    pub(super) fn handle_subscribed(
+        &mut self,
+        turn: &mut Turn<'_>,
+        topic: Topic,
+        outcome: Result<(), CallFault>,
+    ) {
+        let Some(granted) = self.wishes.subscriptions.get_mut(&topic) else {
             return;
         };
         match outcome {
-            Ok(()) if *granted => {
-                let mut params = JsonObject::new();
-                params.text("uri", &uri);
-                self.outputs.push_back(UpstreamOutput::Notification {
-                    method: "notifications/resources/updated".into(),
-                    params: Some(params.end().into()),
-                    ticket: None,
-                });
-            }
+            Ok(()) if *granted => match &topic {
+                Topic::Resource(uri) => {
+                    let mut params = JsonObject::new();
+                    params.text("uri", uri);
+                    let params = params.end();
+                    self.notified("notifications/resources/updated", params);
+                }
+                Topic::Task(id) => self.ask_for_task(turn, id),
+            },
             Ok(()) => {
                 *granted = true;
                 let outcome = Ok(());
                 self.outputs
-                    .push_back(UpstreamOutput::Subscribed { uri, outcome });
+                    .push_back(UpstreamOutput::Subscribed { topic, outcome });
             }
             // It was granted before, and is asked for again by and by.
             Err(_) if *granted => {}
             Err(fault) => {
                 let outcome = Err(explain::call(&self.config, self.stderr_tail(), &fault));
                 self.outputs
-                    .push_back(UpstreamOutput::Subscribed { uri, outcome });
+                    .push_back(UpstreamOutput::Subscribed { topic, outcome });
             }
         }
     }
 
+    /// Asks what has become of a task: those who listen to it may not have been told.
+    pub(in crate::manager) fn ask_for_task(&mut self, turn: &mut Turn<'_>, id: &str) {
+        let mut params = JsonObject::new();
+        params.text("taskId", id);
+        let work = Work::Task {
+            params: params.end(),
+        };
+        let options = Options {
+            capabilities: Some(KNOWS_TASKS.into()),
+            ..Options::default()
+        };
+        self.waiting.push_back(Job::new(None, work, options));
+        self.pump(turn);
+    }
+
+    /// What has become of a task, as its server gives it when it is asked: told as if it had told us.
+    pub(super) fn handle_task(&mut self, task: &str) {
+        let mut params = JsonObject::new();
+        for (name, value) in members(task) {
+            if !name.is("resultType") && !name.is("_meta") {
+                params.raw(&name.decode(), value);
+            }
+        }
+        self.notified("notifications/tasks", params.end());
+    }
+
+    fn notified(&mut self, method: &str, params: String) {
+        self.outputs.push_back(UpstreamOutput::Notification {
+            method: method.into(),
+            params: Some(params.into()),
+            ticket: None,
+        });
+    }
+
     /// What was asked for and is not granted yet will not be.
     pub(super) fn fail_subscriptions(&mut self, error: &UpstreamError) {
-        for (uri, _) in self.wishes.subscriptions.iter().filter(|(_, ok)| !**ok) {
+        for (topic, _) in self.wishes.subscriptions.iter().filter(|(_, ok)| !**ok) {
             self.outputs.push_back(UpstreamOutput::Subscribed {
-                uri: uri.as_str().into(),
+                topic: topic.clone(),
                 outcome: Err(error.clone()),
             });
         }

@@ -1,7 +1,7 @@
-//! Hearing of changes: subscriptions to resources, and the listen stream of the stateless era.
+//! Hearing of changes: subscriptions to resources and tasks, and the listen stream of the stateless era.
 //!
 //! A server of the stateless era tells of changes only on a stream that was asked for. There is one, for all
-//! lists that the server says may change and all resources that are subscribed to.
+//! lists that the server says may change and all topics that are subscribed to.
 //!
 //! | current | next   | input                          | what happens                                          |
 //! |---------|--------|--------------------------------|-------------------------------------------------------|
@@ -14,23 +14,27 @@
 //! | any     | asked  | -32601                         | never asked for again                                 |
 //! | open    | –      | a result, a cancellation, its end | asked for again after a wait                       |
 //!
-//! In the handshake revisions `resources/subscribe` and `resources/unsubscribe` are sent for what differs.
+//! In the handshake revisions `resources/subscribe` and `resources/unsubscribe` are sent for what differs;
+//! they have no tasks that can be subscribed to.
 //!
-//! Source: Spec 2026-07-28 basic/patterns/subscriptions and cancellation; 2025-11-25 server/resources.
+//! Source: Spec 2026-07-28 basic/patterns/subscriptions and cancellation; 2025-11-25 server/resources;
+//! extension io.modelcontextprotocol/tasks.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::fault::{CallFault, RemoteError, strings};
+use super::fault::{CallFault, RemoteError};
 use super::peer::{ClientPeer, ListKind, PeerOutput, read_id};
+use super::pending::KNOWS_TASKS;
 use super::{Carrier, RequestEnd};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::json_object::JsonObject;
 use crate::codec::json_text::write_string;
-use crate::codec::scan::Text;
+use crate::codec::scan::{Text, elements};
 use crate::ids::UpstreamRequestId;
 use crate::protocol::error::ErrorCode;
 use crate::protocol::message::{META_SUBSCRIPTION_ID, member};
+use crate::protocol::topic::Topic;
 
 const LISTEN: &str = "subscriptions/listen";
 
@@ -46,11 +50,11 @@ const PAST_STREAMS_MAX: usize = 8;
 /// See the module page.
 #[derive(Debug, Default)]
 pub(super) struct Listening {
-    /// Resources that are subscribed to.
-    resources: BTreeSet<String>,
-    /// Those that the server has been told of: in the handshake revisions by a request, in the stateless era by
+    /// What is subscribed to.
+    topics: BTreeSet<Topic>,
+    /// That of which the server has been told: in the handshake revisions by a request, in the stateless era by
     /// a stream that it has acknowledged.
-    told: BTreeSet<String>,
+    told: BTreeSet<Topic>,
     current: Option<Stream>,
     next: Option<Stream>,
     /// When a stream is asked for again.
@@ -76,8 +80,8 @@ impl Listening {
         self.retry_at.map(|at| Deadline::new(at, LISTEN))
     }
 
-    pub(super) fn wants(&self, uri: &str) -> bool {
-        self.resources.contains(uri)
+    pub(super) fn wants(&self, topic: &Topic) -> bool {
+        self.topics.contains(topic)
     }
 
     fn is_open(&self, id: UpstreamRequestId) -> bool {
@@ -96,22 +100,29 @@ impl Listening {
 }
 
 impl ClientPeer {
-    /// Says which resources are subscribed to from now on: all of them, not what changes. May be called before
+    /// Says what is subscribed to from now on: all of it, not what changes. May be called before
     /// [`PeerOutput::Ready`].
     ///
     /// # Errors
-    /// [`CallFault::Busy`] when there are more than `resource_subscriptions_max`; nothing has changed then.
+    /// [`CallFault::Busy`] when there are more than `resource_subscriptions_max` resources or more than
+    /// `task_subscriptions_max` tasks; nothing has changed then.
     pub fn set_subscriptions(
         &mut self,
         now: Now,
-        uris: &BTreeSet<String>,
+        topics: &BTreeSet<Topic>,
     ) -> Result<(), CallFault> {
-        let (value, limit) = (uris.len(), self.config.limits.resource_subscriptions_max);
-        if value > limit {
-            return Err(CallFault::Busy { value, limit });
+        let limits = &self.config.limits;
+        let resources = topics.iter().filter_map(Topic::resource).count();
+        for (value, limit) in [
+            (resources, limits.resource_subscriptions_max),
+            (topics.len() - resources, limits.task_subscriptions_max),
+        ] {
+            if value > limit {
+                return Err(CallFault::Busy { value, limit });
+            }
         }
-        if self.listening.resources != *uris {
-            self.listening.resources.clone_from(uris);
+        if self.listening.topics != *topics {
+            self.listening.topics.clone_from(topics);
             if self.is_ready() {
                 self.listen_if_wanted(now);
             }
@@ -125,7 +136,7 @@ impl ClientPeer {
         if !facts.is_some_and(|facts| facts.revision.has_listen_streams()) {
             return self.subscribe(now);
         }
-        self.listening.told = &self.listening.told & &self.listening.resources;
+        self.listening.told = &self.listening.told & &self.listening.topics;
         if self.listening.given_up {
             let fault = not_offered(LISTEN);
             return self.fail_subscriptions(&fault);
@@ -152,30 +163,33 @@ impl ClientPeer {
         if facts.revision.has_listen_streams() {
             return;
         }
+        let is_resource = |topic: &Topic| topic.resource().is_some();
         if offered != Some("true") {
             let fault = not_offered("resources/subscribe");
             return self.fail_subscriptions(&fault);
         }
+        if !self.listening.topics.iter().all(is_resource) {
+            let fault = not_offered("a subscription to a task");
+            self.fail_subscriptions_to(&fault, |topic| !is_resource(topic));
+        }
         while self.settings.len() < self.config.limits.upstream_requests_open_max {
-            let Listening {
-                resources, told, ..
-            } = &mut self.listening;
-            let old = told.difference(resources).next().cloned();
-            let new = resources.difference(told).next().cloned();
-            let (method, uri, subscribes) = match (old, new) {
-                (Some(uri), _) => {
-                    told.remove(&uri);
-                    ("resources/unsubscribe", uri, None)
+            let Listening { topics, told, .. } = &mut self.listening;
+            let old = told.difference(topics).next().cloned();
+            let mut missing = topics.difference(told);
+            let new = missing.find(|topic| is_resource(topic)).cloned();
+            let (method, topic, subscribes) = match (old, new) {
+                (Some(topic), _) => {
+                    told.remove(&topic);
+                    ("resources/unsubscribe", topic, None)
                 }
-                (None, Some(uri)) => {
-                    told.insert(uri.clone());
-                    let subscribes = Some(Box::from(uri.as_str()));
-                    ("resources/subscribe", uri, subscribes)
+                (None, Some(topic)) => {
+                    told.insert(topic.clone());
+                    ("resources/subscribe", topic.clone(), Some(topic))
                 }
                 (None, None) => return,
             };
             let mut params = JsonObject::new();
-            params.text("uri", &uri);
+            params.text("uri", topic.resource().unwrap_or_default());
             self.send_setting(now, method, &params.end(), subscribes);
         }
     }
@@ -197,17 +211,17 @@ impl ClientPeer {
                 any = true;
             }
         }
-        if !self.listening.resources.is_empty() {
-            let mut uris = String::from("[");
-            for uri in &self.listening.resources {
-                if uris.len() > 1 {
-                    uris.push(',');
-                }
-                write_string(&mut uris, uri);
+        for (name, of) in TOPICS {
+            let mut texts = String::from("[");
+            for text in self.listening.topics.iter().filter_map(of) {
+                texts.push_str(if texts.len() > 1 { "," } else { "" });
+                write_string(&mut texts, text);
             }
-            uris.push(']');
-            filter.raw("resourceSubscriptions", &uris);
-            any = true;
+            if texts.len() > 1 {
+                texts.push(']');
+                filter.raw(name, &texts);
+                any = true;
+            }
         }
         any.then(|| filter.end())
     }
@@ -225,7 +239,11 @@ impl ClientPeer {
         self.listening.retry_at = Some(now.after(self.config.limits.request_timeout));
         let mut params = JsonObject::new();
         params.raw("notifications", filter);
-        self.send_own_request(id, LISTEN, Some(&params.end()), self.dialect());
+        // Only who says that it knows tasks is told of them.
+        let mut tasks = self.listening.topics.iter().filter_map(Topic::task);
+        let declares = tasks.next().map(|_| KNOWS_TASKS);
+        let (params, dialect) = (params.end(), self.dialect());
+        self.send_own_request_as(id, LISTEN, Some(&params), dialect, declares);
     }
 
     /// Ends a stream from our side.
@@ -260,35 +278,38 @@ impl ClientPeer {
                 self.push(PeerOutput::ListChanged(list));
             }
         }
-        if !self.listening.resources.is_empty() && grants("resourceSubscriptions").is_none() {
+        let mut resources = self.listening.topics.iter().filter_map(Topic::resource);
+        if resources.next().is_some() && grants("resourceSubscriptions").is_none() {
             self.noise("server does not tell of changes: single resources", b"");
         }
-        let uris = strings(grants("resourceSubscriptions"));
-        let granted: BTreeSet<String> = uris.into_iter().collect();
-        let Listening {
-            resources, told, ..
-        } = &mut self.listening;
-        let new: Vec<String> = resources.difference(told).cloned().collect();
-        told.extend(resources.intersection(&granted).cloned());
-        for uri in new {
-            let outcome = match granted.contains(&uri) {
-                true => Ok(()),
-                false => Err(not_offered("a subscription to this resource")),
+        let resources = texts(grants("resourceSubscriptions")).map(Topic::Resource);
+        let tasks = texts(grants("taskIds")).map(Topic::Task);
+        let granted: BTreeSet<Topic> = resources.chain(tasks).collect();
+        let Listening { topics, told, .. } = &mut self.listening;
+        let new: Vec<Topic> = topics.difference(told).cloned().collect();
+        told.extend(topics.intersection(&granted).cloned());
+        for topic in new {
+            let outcome = match (granted.contains(&topic), &topic) {
+                (true, _) => Ok(()),
+                (false, Topic::Resource(_)) => Err(not_offered("a subscription to this resource")),
+                (false, Topic::Task(_)) => Err(not_offered("a subscription to this task")),
             };
-            let uri = uri.into();
-            self.push(PeerOutput::Subscribed { uri, outcome });
+            self.push(PeerOutput::Subscribed { topic, outcome });
         }
     }
 
-    /// Says of each resource that is not subscribed to why it is not.
+    /// Says of each topic that is not subscribed to why it is not.
     fn fail_subscriptions(&mut self, fault: &CallFault) {
-        let Listening {
-            resources, told, ..
-        } = &self.listening;
-        let missing: Vec<String> = resources.difference(told).cloned().collect();
-        for uri in missing {
-            let (uri, outcome) = (uri.into(), Err(fault.clone()));
-            self.push(PeerOutput::Subscribed { uri, outcome });
+        self.fail_subscriptions_to(fault, |_| true);
+    }
+
+    /// The same of those that `which` says.
+    fn fail_subscriptions_to(&mut self, fault: &CallFault, which: impl Fn(&Topic) -> bool) {
+        let Listening { topics, told, .. } = &self.listening;
+        let missing = topics.difference(told).filter(|topic| which(topic));
+        for topic in missing.cloned().collect::<Vec<_>>() {
+            let outcome = Err(fault.clone());
+            self.push(PeerOutput::Subscribed { topic, outcome });
         }
     }
 
@@ -305,6 +326,7 @@ impl ClientPeer {
     ) -> Result<bool, String> {
         let acknowledges = method.is("notifications/subscriptions/acknowledged");
         let is_change = method.is("notifications/resources/updated")
+            || method.is("notifications/tasks")
             || ListKind::of_notification(method).is_some();
         if !acknowledges && !is_change {
             return Ok(true);
@@ -448,6 +470,22 @@ impl ClientPeer {
             None => self.listen_if_wanted(now),
         }
     }
+}
+
+/// What a topic is called, where it is one of this kind.
+type Naming = fn(&Topic) -> Option<&str>;
+
+/// The members of a filter that name topics.
+const TOPICS: [(&str, Naming); 2] = [
+    ("resourceSubscriptions", Topic::resource),
+    ("taskIds", Topic::task),
+];
+
+/// The texts of a raw list.
+fn texts(list: Option<&str>) -> impl Iterator<Item = String> {
+    let texts = list.into_iter().flat_map(elements);
+    let texts = texts.filter_map(Text::of_value);
+    texts.map(|text| text.decode().into_owned())
 }
 
 /// The server has no such thing.

@@ -513,7 +513,22 @@ impl ClientPeer {
         params: Option<&str>,
         dialect: Dialect,
     ) {
-        let add = self.additions(dialect, false);
+        self.send_own_request_as(id, method, params, dialect, None);
+    }
+
+    /// The same, where the request declares other capabilities than the conversation: a raw object.
+    pub(super) fn send_own_request_as(
+        &mut self,
+        id: UpstreamRequestId,
+        method: &'static str,
+        params: Option<&str>,
+        dialect: Dialect,
+        declares: Option<&str>,
+    ) {
+        let mut add = self.additions(dialect, false);
+        if let (Some(stateless), Some(declares)) = (&mut add.stateless, declares) {
+            stateless.capabilities = declares;
+        }
         let read = super::compose::Params::read(params, None).unwrap_or_default();
         let body = super::compose::request(id, method, &read, &add);
         let kind = OutgoingKind::Request {

@@ -32,7 +32,7 @@ use super::compose::{Additions, Stateless};
 pub use super::fault::{CallFault, ConnectFault, RemoteError};
 use super::listening::Listening;
 use super::opening::Opening;
-pub use super::pending::RequestSpec;
+pub use super::pending::{KNOWS_TASKS, RequestSpec};
 use super::pending::{Pending, names_tasks};
 use super::questions::Questions;
 pub use super::terms::{
@@ -46,6 +46,7 @@ use crate::codec::scan::{
 };
 use crate::ids::UpstreamRequestId;
 use crate::protocol::message::{LogLevel, member};
+use crate::protocol::topic::Topic;
 use crate::secret::Quoted;
 
 #[derive(Debug)]
@@ -61,8 +62,8 @@ pub(super) enum Stage {
 pub(super) struct Setting {
     method: &'static str,
     by: Uptime,
-    /// The resource of a `resources/subscribe`.
-    subscribes: Option<Box<str>>,
+    /// What a `resources/subscribe` is about.
+    subscribes: Option<Topic>,
 }
 
 /// The client's side of one conversation. See the module page.
@@ -280,7 +281,7 @@ impl ClientPeer {
         now: Now,
         method: &'static str,
         params: &str,
-        subscribes: Option<Box<str>>,
+        subscribes: Option<Topic>,
     ) {
         let limit = self.config.limits.upstream_requests_open_max;
         let room = self.settings.len() < limit;
@@ -318,8 +319,11 @@ impl ClientPeer {
 
     /// What has come of a request of our own.
     fn set(&mut self, now: Now, setting: Setting, outcome: Result<(), CallFault>) {
-        if let Some(uri) = setting.subscribes.filter(|uri| self.listening.wants(uri)) {
-            self.push(PeerOutput::Subscribed { uri, outcome });
+        if let Some(topic) = setting
+            .subscribes
+            .filter(|topic| self.listening.wants(topic))
+        {
+            self.push(PeerOutput::Subscribed { topic, outcome });
         }
         self.subscribe(now);
     }

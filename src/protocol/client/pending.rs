@@ -36,6 +36,9 @@ use crate::protocol::message::{META_CLIENT_CAPABILITIES, member};
 /// The extension whose results are of type `task`.
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
+/// The capabilities of a client that knows that extension, and nothing else.
+pub const KNOWS_TASKS: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+
 /// Methods that may be answered by a wish for input. Spec: 2026-07-28 basic/patterns/mrtr.
 const MAY_WANT_INPUT: [&str; 3] = ["tools/call", "prompts/get", "resources/read"];
 

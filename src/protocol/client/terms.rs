@@ -9,6 +9,7 @@ use crate::codec::scan::Text;
 use crate::ids::{QuestionId, UpstreamRequestId};
 use crate::limits::Limits;
 use crate::protocol::revision::Revision;
+use crate::protocol::topic::Topic;
 
 /// Which revisions a conversation may be held in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,11 +160,11 @@ pub enum PeerOutput {
     },
     /// A list is not what it was.
     ListChanged(ListKind),
-    /// A resource of [`ClientPeer::set_subscriptions`](super::peer::ClientPeer::set_subscriptions) is subscribed
-    /// to from here on, or is not. Comes again when updates may have been missed in between.
+    /// A topic of [`ClientPeer::set_subscriptions`](super::peer::ClientPeer::set_subscriptions) is subscribed
+    /// to from here on, or is not. Comes again when something may have been missed in between.
     Subscribed {
-        /// The resource.
-        uri: Box<str>,
+        /// Which.
+        topic: Topic,
         /// Why not. The stateless era tries again by itself.
         outcome: Result<(), CallFault>,
     },

@@ -15,6 +15,7 @@ use crate::protocol::message::member;
 use crate::protocol::server::{
     Answer, Changing, List, Scope, ServerConfig, ServerEvent, ServerPeer, ServerRequest, Whose,
 };
+use crate::protocol::topic::Topic;
 use crate::protocol::{Lane, MessageSink};
 
 fn config(choice: EraChoice, carrier: Carrier) -> PeerConfig {
@@ -289,17 +290,21 @@ fn questions_by_result(pair: &mut Pair) {
     pair.response(4);
 }
 
+fn resource(uri: &str) -> Topic {
+    Topic::Resource(uri.to_owned())
+}
+
 fn changes(pair: &mut Pair, revision: Revision) {
     pair.server.list_changed(List::Tools, &mut pair.sink);
     assert_eq!(pair.next(), PeerOutput::ListChanged(ListKind::Tools));
     for wanted in [&["u", "v"][..], &["v"]] {
-        let uris: BTreeSet<String> = wanted.iter().map(|uri| (*uri).to_owned()).collect();
+        let uris: BTreeSet<Topic> = wanted.iter().map(|uri| resource(uri)).collect();
         assert_eq!(pair.client.set_subscriptions(pair.now, &uris), Ok(()));
         pair.run();
         // Each is told of once, when it is new.
         for uri in wanted.iter().filter(|_| wanted.len() == 2) {
-            let (uri, outcome) = ((*uri).into(), Ok(()));
-            assert_eq!(pair.next(), PeerOutput::Subscribed { uri, outcome });
+            let (topic, outcome) = (resource(uri), Ok(()));
+            assert_eq!(pair.next(), PeerOutput::Subscribed { topic, outcome });
         }
         for uri in ["u", "v"] {
             pair.server.resource_updated(uri, &mut pair.sink);
@@ -329,8 +334,8 @@ fn changes(pair: &mut Pair, revision: Revision) {
         pair.client.handle_timeout(pair.now);
         // What was missed in between is told of: the lists, and each resource by a new subscription.
         assert_eq!(pair.next(), PeerOutput::ListChanged(ListKind::Tools));
-        let (uri, outcome) = ("v".into(), Ok(()));
-        assert_eq!(pair.next(), PeerOutput::Subscribed { uri, outcome });
+        let (topic, outcome) = (resource("v"), Ok(()));
+        assert_eq!(pair.next(), PeerOutput::Subscribed { topic, outcome });
     }
 }
 
@@ -376,7 +381,7 @@ fn subscriptions_beyond_the_limit_change_nothing() {
     config.limits.resource_subscriptions_max = 1;
     let now = Now::default();
     let mut peer = ClientPeer::new(config, now);
-    let two = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+    let two = ["a", "b"].map(resource).into();
     let busy = CallFault::Busy { value: 2, limit: 1 };
     assert_eq!(peer.set_subscriptions(now, &two), Err(busy));
 }
@@ -634,7 +639,11 @@ impl Chaos {
                 self.peer.answer(now, id, outcome);
             }
             _ => {
-                let uris = (0..self.pick(4)).map(|n| n.to_string()).collect();
+                let topic = |n: usize| match n {
+                    3 => Topic::Task(n.to_string()),
+                    _ => resource(&n.to_string()),
+                };
+                let uris = (0..self.pick(5)).map(topic).collect();
                 assert_eq!(self.peer.set_subscriptions(now, &uris), Ok(()));
             }
         }

@@ -7,6 +7,7 @@ use crate::codec::shared_text::SharedText;
 use crate::protocol::error::RpcError;
 use crate::protocol::message::LogLevel;
 use crate::protocol::revision::Revision;
+use crate::protocol::topic::Topic;
 
 /// Names one open request of one peer, for whoever answers it. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,20 +69,24 @@ pub enum ServerEvent {
         /// Whether it is not taken back.
         on: bool,
     },
-    /// A listen stream is to tell of these resources as well. It begins with
-    /// [`ServerPeer::begin_listening`](super::ServerPeer::begin_listening). Only with
+    /// A listen stream is to tell of these topics as well. It begins with
+    /// [`ServerPeer::begin_listening`](super::ServerPeer::begin_listening), or is refused by
+    /// [`ServerPeer::respond`](super::ServerPeer::respond). Only with
     /// [`ServerConfig::relays_subscriptions`](super::ServerConfig::relays_subscriptions).
     Listens {
         /// The stream.
         key: RequestKey,
-        /// The resources, each once; at least one.
-        uris: BTreeSet<String>,
+        /// The topics, each once; at least one.
+        topics: BTreeSet<Topic>,
+        /// `clientCapabilities` of the request, a raw object.
+        client_capabilities: Box<str>,
     },
     /// A client of the handshake era has said which log messages it wants.
     LogLevel(LogLevel),
     /// A listen stream is to tell of tasks as well. It begins with
     /// [`ServerPeer::listen_to_tasks`](super::ServerPeer::listen_to_tasks), which says of which, or is
-    /// refused by [`ServerPeer::respond`](super::ServerPeer::respond).
+    /// refused by [`ServerPeer::respond`](super::ServerPeer::respond). Only without
+    /// [`ServerConfig::relays_subscriptions`](super::ServerConfig::relays_subscriptions).
     ListenTasks {
         /// The stream.
         key: RequestKey,

@@ -15,6 +15,7 @@ use crate::protocol::message::{
     META_SUBSCRIPTION_ID, RequestMeta, member,
 };
 use crate::protocol::revision::Revision;
+use crate::protocol::topic::Topic;
 use crate::protocol::{Lane, MessageSink};
 use crate::secret::Quoted;
 
@@ -105,8 +106,7 @@ impl ServerPeer {
             ));
         };
         let mut asked = self.read_filter(filter)?;
-        let tasks = std::mem::take(&mut asked.tasks);
-        let client_capabilities = envelope
+        asked.client_capabilities = envelope
             .request_meta
             .client_capabilities
             .unwrap_or("{}")
@@ -114,16 +114,41 @@ impl ServerPeer {
         let key = self.remember(facts, revision, None, Some(Box::new(asked)));
         if self.config.awaits_introduction {
             self.events.push_back(ServerEvent::Opens(key));
-        } else if tasks.is_empty() {
-            self.listen_to_tasks(key, tasks, sink);
         } else {
-            self.events.push_back(ServerEvent::ListenTasks {
+            self.grant_topics(key, sink);
+        }
+        Ok(Served::Later)
+    }
+
+    /// Begins a listen stream, or asks the owner first of which of its topics it may tell.
+    pub(super) fn grant_topics(&mut self, key: RequestKey, sink: &mut dyn MessageSink) {
+        let open = self.open.iter().find(|open| open.key == key);
+        let Some(listening) = open.and_then(|open| open.listening.as_deref()) else {
+            return;
+        };
+        let tasks = listening.tasks.clone();
+        let client_capabilities = listening.client_capabilities.clone();
+        if self.config.relays_subscriptions {
+            let resources = listening.resources.iter().cloned().map(Topic::Resource);
+            let tasks = tasks.into_iter().map(Topic::Task);
+            let topics: BTreeSet<Topic> = resources.chain(tasks).collect();
+            if !topics.is_empty() {
+                let event = ServerEvent::Listens {
+                    key,
+                    topics,
+                    client_capabilities,
+                };
+                return self.events.push_back(event);
+            }
+        } else if !tasks.is_empty() {
+            let event = ServerEvent::ListenTasks {
                 key,
                 tasks,
                 client_capabilities,
-            });
+            };
+            return self.events.push_back(event);
         }
-        Ok(Served::Later)
+        self.acknowledge(key, sink);
     }
 
     /// Begins a listen stream that tells of these tasks beside what else it was granted.
@@ -140,11 +165,6 @@ impl ServerPeer {
             return;
         };
         listening.tasks = tasks;
-        if self.config.relays_subscriptions && !listening.resources.is_empty() {
-            let uris = listening.resources.clone();
-            self.events.push_back(ServerEvent::Listens { key, uris });
-            return;
-        }
         self.acknowledge(key, sink);
     }
 
@@ -155,22 +175,6 @@ impl ServerPeer {
             listening.is_some_and(|listening| listening.tasks.contains(task))
         };
         self.open.iter().filter(tells).map(|open| open.key)
-    }
-
-    /// Tells a listen stream what has become of a task. `task` is its state, a raw object as `tasks/get`
-    /// gives it.
-    pub fn task_changed(&self, key: RequestKey, task: &str, sink: &mut dyn MessageSink) {
-        let Some(open) = self.open.iter().find(|open| open.key == key) else {
-            return;
-        };
-        let members = task
-            .strip_prefix('{')
-            .and_then(|task| task.strip_suffix('}'));
-        let more = format!(",{}", members.unwrap_or_default());
-        let params = subscription_params(&open.id, &more);
-        let out = sink.begin(Lane::Request(key));
-        jsonrpc::write_notification(out, "notifications/tasks", Some(&params));
-        sink.commit();
     }
 
     /// What of a filter we can honour. Spec: 2026-07-28 basic/patterns/subscriptions (Notification Filter).
@@ -197,7 +201,7 @@ impl ServerPeer {
         )?;
         let tasks = texts(
             "taskIds",
-            config.task_updates,
+            config.task_updates || unmet,
             "task",
             limits.task_subscriptions_max,
         )?;

@@ -32,11 +32,15 @@ pub(super) struct Listening {
     pub(super) lists: Changing,
     pub(super) resources: BTreeSet<String>,
     pub(super) tasks: BTreeSet<String>,
+    /// `clientCapabilities` of its request, a raw object.
+    pub(super) client_capabilities: Box<str>,
     /// It was acknowledged, which comes before everything else.
     pub(super) begun: bool,
-    /// What happened before it had begun: lists that changed, and updates of resources with their raw params.
+    /// What happened before it had begun: lists that changed, updates of resources and what has become of tasks,
+    /// both with their raw params.
     pub(super) lists_held: Vec<List>,
     pub(super) updates_held: VecDeque<(String, Box<str>)>,
+    pub(super) tasks_held: BTreeMap<String, Box<str>>,
 }
 
 /// A request of ours that the client has not answered.

@@ -3,16 +3,16 @@
 //!
 //! | listen stream | input                                  | next  | what leaves                              |
 //! |---------------|----------------------------------------|-------|------------------------------------------|
-//! | –             | `subscriptions/listen` with resources  | asked | [`ServerEvent::Listens`]                 |
-//! | asked         | a list changed, a resource was updated | asked | nothing: it is held                      |
+//! | –             | `subscriptions/listen` with topics     | asked | [`ServerEvent::Listens`]                 |
+//! | asked         | a list, a resource or a task changed   | asked | nothing: it is held                      |
 //! | asked         | [`ServerPeer::begin_listening`]        | begun | the acknowledgment, then what was held   |
-//! | begun         | a list changed, a resource was updated | begun | the notification                         |
+//! | begun         | a list, a resource or a task changed   | begun | the notification                         |
 //!
-//! An update is held once for each resource, the last one of it; so no more are held than one stream may
+//! An update is held once for each topic, the last one of it; so no more are held than one stream may
 //! subscribe to.
 //!
 //! Source: Spec 2025-11-25 server/resources, 2026-07-28 basic/patterns/subscriptions and
-//! server/utilities/logging.
+//! server/utilities/logging; extension io.modelcontextprotocol/tasks.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -25,9 +25,11 @@ use crate::codec::scan::members;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::{LogLevel, META_SUBSCRIPTION_ID, member};
 use crate::protocol::revision::Revision;
+use crate::protocol::topic::Topic;
 use crate::protocol::{Lane, MessageSink};
 
 const UPDATED: &str = "notifications/resources/updated";
+const TASKS: &str = "notifications/tasks";
 
 impl ServerPeer {
     /// Whether a legacy client may subscribe to one more resource.
@@ -69,20 +71,23 @@ impl ServerPeer {
         }
     }
 
-    /// Every resource that is subscribed to, by the session or by a stream that has begun.
+    /// Everything that is subscribed to, by the session or by a stream that has begun.
     #[must_use]
-    pub fn subscribed(&self) -> BTreeSet<String> {
+    pub fn subscribed(&self) -> BTreeSet<Topic> {
         let streams = self.open.iter().filter_map(|open| open.listening.as_ref());
         let streams = streams.filter(|listening| listening.begun);
-        let of_streams = streams.flat_map(|listening| &listening.resources);
-        self.resources.iter().chain(of_streams).cloned().collect()
+        let of_streams = streams.clone().flat_map(|listening| &listening.resources);
+        let resources = self.resources.iter().chain(of_streams);
+        let tasks = streams.flat_map(|listening| &listening.tasks);
+        let resources = resources.cloned().map(Topic::Resource);
+        resources.chain(tasks.cloned().map(Topic::Task)).collect()
     }
 
-    /// Begins a listen stream that tells of these resources, of those that it asked for.
+    /// Begins a listen stream that tells of these topics, of those that it asked for.
     pub fn begin_listening(
         &mut self,
         key: RequestKey,
-        granted: &BTreeSet<String>,
+        granted: &BTreeSet<Topic>,
         sink: &mut dyn MessageSink,
     ) {
         let open = self.open.iter_mut().find(|open| open.key == key);
@@ -90,7 +95,10 @@ impl ServerPeer {
             return;
         };
         if !listening.begun {
-            listening.resources.retain(|uri| granted.contains(uri));
+            let has = |topic| granted.contains(&topic);
+            let (resources, tasks) = (&mut listening.resources, &mut listening.tasks);
+            resources.retain(|uri| has(Topic::Resource(uri.clone())));
+            tasks.retain(|task| has(Topic::Task(task.clone())));
             self.acknowledge(key, sink);
         }
     }
@@ -108,7 +116,10 @@ impl ServerPeer {
         if !self.config.resource_updates {
             listening.resources.clear();
         }
-        self.listen_to_tasks(key, BTreeSet::new(), sink);
+        if !self.config.task_updates {
+            listening.tasks.clear();
+        }
+        self.grant_topics(key, sink);
     }
 
     /// The first message of a listen stream, and what was held until then.
@@ -132,6 +143,12 @@ impl ServerPeer {
             if covers(&listening.resources, &uri) {
                 let params = restamp(&params, Some(&open.id));
                 tell(sink, Lane::Request(key), UPDATED, Some(&params));
+            }
+        }
+        for (task, params) in std::mem::take(&mut listening.tasks_held) {
+            if listening.tasks.contains(&task) {
+                let params = restamp(&params, Some(&open.id));
+                tell(sink, Lane::Request(key), TASKS, Some(&params));
             }
         }
     }
@@ -184,6 +201,29 @@ impl ServerPeer {
                 .updates_held
                 .push_back((uri.to_owned(), params.into()));
         }
+    }
+
+    /// Tells a listen stream what has become of a task that it was granted: `params` as a server has written them,
+    /// or the state as `tasks/get` gives it.
+    pub fn task_changed(
+        &mut self,
+        key: RequestKey,
+        task: &str,
+        params: &str,
+        sink: &mut dyn MessageSink,
+    ) {
+        let Some(open) = self.open.iter_mut().find(|open| open.key == key) else {
+            return;
+        };
+        let Some(listening) = &mut open.listening else {
+            return;
+        };
+        if !listening.begun {
+            listening.tasks_held.insert(task.to_owned(), params.into());
+            return;
+        }
+        let params = restamp(params, Some(&open.id));
+        tell(sink, Lane::Request(key), TASKS, Some(&params));
     }
 
     /// Passes on a log message, `params` as the server has written them. Of a request, where `key` tells which,

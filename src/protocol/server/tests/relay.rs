@@ -1,6 +1,7 @@
 //! What only a server behind us can say: who it is, which resources it tells of, and its own notifications.
 
 use super::*;
+use crate::protocol::topic::Topic;
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":"h","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"0"}}}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -175,10 +176,13 @@ fn a_listen_stream_begins_with_what_was_granted_and_then_tells_what_was_held() {
     );
     let key = bench.opens();
     assert_eq!(bench.introduce(key), [""; 0]);
-    let Some(ServerEvent::Listens { key: of, uris }) = bench.peer.poll_event() else {
+    let Some(ServerEvent::Listens {
+        key: of, topics, ..
+    }) = bench.peer.poll_event()
+    else {
         panic!("not asked for resources");
     };
-    assert_eq!((of, uris.len()), (key, 2));
+    assert_eq!((of, topics.len()), (key, 2));
     // Nothing leaves before the acknowledgment, and each resource is told of once.
     assert!(bench.peer.subscribed().is_empty());
     let updated = |uri: &str, n: u32| {
@@ -195,7 +199,7 @@ fn a_listen_stream_begins_with_what_was_granted_and_then_tells_what_was_held() {
     bench.peer.list_changed(List::Tools, &mut bench.sink);
     bench.peer.list_changed(List::Prompts, &mut bench.sink);
     assert_eq!(bench.lines(), [""; 0]);
-    let granted = BTreeSet::from(["a:1".to_owned()]);
+    let granted = BTreeSet::from([Topic::Resource("a:1".to_owned())]);
     bench.peer.begin_listening(key, &granted, &mut bench.sink);
     let notification = |method: &str, rest: &str| {
         format!(r#"{{"jsonrpc":"2.0","method":"notifications/{method}","params":{{{rest}}}}}"#)
@@ -242,7 +246,7 @@ fn what_is_held_of_a_listen_stream_is_bounded() {
     config.resource_updates = true;
     let mut bench = bench(config);
     bench.say(&modern(1, "subscriptions/listen", LISTEN));
-    let Some(ServerEvent::Listens { key, uris }) = bench.peer.poll_event() else {
+    let Some(ServerEvent::Listens { key, topics, .. }) = bench.peer.poll_event() else {
         panic!("not asked for resources");
     };
     for n in 0..10 {
@@ -252,7 +256,7 @@ fn what_is_held_of_a_listen_stream_is_bounded() {
             .peer
             .pass_resource_updated(&uri, &params, false, &[], &mut bench.sink);
     }
-    bench.peer.begin_listening(key, &uris, &mut bench.sink);
+    bench.peer.begin_listening(key, &topics, &mut bench.sink);
     let lines = bench.lines();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines[1].contains("a:1/8") && lines[2].contains("a:1/9"));
