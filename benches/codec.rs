@@ -57,8 +57,8 @@ fn message(size: usize) -> Vec<u8> {
 
 fn read(bytes: &[u8], limits: &ScanLimits) -> usize {
     match scan(bytes, limits) {
-        Ok(Scanned::One(envelope)) => match classify(envelope) {
-            Ok(Message::Request { id, envelope, .. }) => {
+        Ok(Scanned::One(envelope)) => match classify(&envelope) {
+            Ok(Message::Request { id, .. }) => {
                 id.len() + envelope.name.map_or(0, |name| name.raw().len())
             }
             other => panic!("{other:?}"),
