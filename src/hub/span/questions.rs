@@ -272,11 +272,9 @@ impl Hub {
     /// A request of a client that is open at an upstream server, the oldest.
     fn some_request_of(&self, peer: PeerId) -> Option<RequestKey> {
         let side = self.upstream.as_ref()?;
-        let mut open = side
-            .calls
-            .keys()
-            .filter_map(|call| self.ledger.entry(*call));
-        open.find(|entry| entry.peer == peer).map(|entry| entry.key)
+        let of_peer = self.ledger.of_peer(peer);
+        let oldest = of_peer.iter().find(|call| side.calls.contains_key(*call))?;
+        self.ledger.entry(*oldest).map(|entry| entry.key)
     }
 
     /// What a server is told that asks for what its client has not declared.
