@@ -137,6 +137,9 @@ impl Hub {
     /// A client that has ended its input gets its last answers, and then the hub is done with it.
     /// Says whether anything moved.
     pub(super) fn finish_if_done(&mut self, now: Now) -> bool {
+        if self.ending.is_none() && self.leaving.is_empty() {
+            return false;
+        }
         if self.wind_down(now, false) {
             return true;
         }

@@ -293,9 +293,9 @@ impl Hub {
         for _ in 0..self.limits.turn_steps_max {
             let moved = (self.gateway.is_some() && self.step_gateway(now))
                 | self.step_bridge(now)
-                | self.step_hooks(now)
+                | (!self.hooks.is_empty() && self.step_hooks(now))
                 | self.step_holds(now)
-                | self.step_plugins(now)
+                | (self.plugins.are_running() && self.step_plugins(now))
                 | self.step_local(now)
                 | (self.upstream.is_some() && self.step_upstream(now))
                 | self.step_http(now);

@@ -88,6 +88,11 @@ impl Plugins {
         matches!(kind, LocalKind::Tool { name, .. } if self.tools.contains_key(&**name))
     }
 
+    /// Whether a command of theirs runs.
+    pub(super) fn are_running(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
     pub(super) fn run_mut(&mut self, call: CallId) -> Option<&mut CommandRun> {
         self.runs.get_mut(&call).map(|(_, run)| run)
     }
