@@ -93,7 +93,7 @@ pub enum HttpEvent {
         /// The exchange.
         exchange: ExchangeId,
         /// Its head; [`HttpConnection::recycle_head`] takes it back.
-        head: HttpHead,
+        head: Box<HttpHead>,
     },
     /// The body of an accepted request is whole; empty when it has none.
     Body {
@@ -150,8 +150,8 @@ pub struct HttpConnection {
     /// The time of the last input.
     now: Now,
     reader: RequestReader,
-    /// The head to read into.
-    head: HttpHead,
+    /// The head to read into. Boxed, for it goes through many hands and comes back.
+    head: Option<Box<HttpHead>>,
     /// What a head asked of the connection; those that repeat it ask the same. Boxed, for an idle connection
     /// has none.
     terms: Option<Box<(HeadSerial, Terms)>>,
@@ -187,7 +187,7 @@ impl HttpConnection {
             asks: Asks::default(),
             now,
             reader: RequestReader::new(HeadLimits::from(limits)),
-            head: HttpHead::default(),
+            head: None,
             terms: None,
             body: Vec::new(),
             spare: Vec::new(),
@@ -324,10 +324,8 @@ impl HttpConnection {
     }
 
     /// Gives a head back, so that the next one needs no allocation.
-    pub fn recycle_head(&mut self, head: HttpHead) {
-        if self.head.heap_bytes() == 0 {
-            self.head = head;
-        }
+    pub fn recycle_head(&mut self, head: Box<HttpHead>) {
+        self.head.get_or_insert(head);
     }
 
     /// Ends the connection at once. Open exchanges are told as gone.

@@ -4,7 +4,7 @@
 use super::awaited::Awaited;
 use super::sessions::{Carrier, McpSessionId, StreamId};
 use crate::codec::shared_text::SharedText;
-use crate::ids::{PeerId, WireId};
+use crate::ids::{Key, PeerId, WireId};
 use crate::link::http_rules::{Accepts, Principal};
 use crate::link::http_server::{ExchangeId, HttpHead};
 use crate::protocol::server::Scope;
@@ -30,7 +30,7 @@ pub(super) enum Purpose {
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) purpose: Purpose,
-    pub(super) head: Option<HttpHead>,
+    pub(super) head: Option<Box<HttpHead>>,
     /// Its message, while requests of it wait for an answer.
     pub(super) message: Option<SharedText>,
     pub(super) principal: Principal,
@@ -65,6 +65,13 @@ impl ExchangeRef {
     /// Stateless exchanges share a peer; their ids do not meet.
     pub(super) fn scope(self) -> Scope {
         Scope(1 + (u64::from(self.wire.0) << 32 | u64::from(self.id.0)))
+    }
+}
+
+impl Key for ExchangeRef {
+    fn number(self) -> u64 {
+        let Carrier(number) = self.carrier();
+        number
     }
 }
 

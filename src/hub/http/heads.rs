@@ -11,7 +11,7 @@ use crate::link::http_server::HttpHead;
 
 impl HttpFront {
     /// A head came in; its body, if there is one, is not read before this says so.
-    pub(super) fn handle_head(&mut self, now: Now, exchange: ExchangeRef, head: HttpHead) {
+    pub(super) fn handle_head(&mut self, now: Now, exchange: ExchangeRef, head: Box<HttpHead>) {
         let connection = self.connections.get(&exchange.wire);
         if connection.is_some_and(|connection| connection.surplus) {
             return self.refuse_surplus(now, exchange);
@@ -21,7 +21,7 @@ impl HttpFront {
             open.head = Some(head);
             return self.expect_body(now, exchange, open);
         }
-        let principal = match check_access(&head, &self.rules) {
+        let principal = match check_access(&*head, &self.rules) {
             Ok(principal) => principal,
             Err(refusal) => return self.refuse(now, exchange, &refusal),
         };
@@ -68,10 +68,10 @@ impl HttpFront {
         &mut self,
         now: Now,
         exchange: ExchangeRef,
-        head: HttpHead,
+        head: Box<HttpHead>,
         principal: Principal,
     ) -> Result<(), HttpRefusal> {
-        let accepts = check_post(&head)?;
+        let accepts = check_post(&*head)?;
         let known = KnownHead::new(&head, principal, accepts);
         self.connections.remember(exchange.wire, known);
         let mut open = Exchange::new(Purpose::Post, principal, accepts);

@@ -52,10 +52,10 @@ impl HttpFront {
         &mut self,
         now: Now,
         exchange: ExchangeRef,
-        head: HttpHead,
+        head: Box<HttpHead>,
         principal: Principal,
     ) -> Result<(), HttpRefusal> {
-        let accepts = check_post(&head)?;
+        let accepts = check_post(&*head)?;
         let query = head.target().split_once('?').map_or("", |(_, query)| query);
         let id = query
             .split('&')

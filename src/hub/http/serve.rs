@@ -69,7 +69,7 @@ impl HttpFront {
                 scope: Scope::default(),
             });
         }
-        let head = open.head.as_ref().ok_or(Unserved::Gone)?;
+        let head = open.head.as_deref().ok_or(Unserved::Gone)?;
         let envelope = match scanned {
             Ok(Scanned::One(envelope)) => Some(envelope),
             Ok(Scanned::Batch(_) | Scanned::Other) | Err(_) => None,
@@ -284,7 +284,7 @@ impl HttpFront {
             return Ok(found.ok_or_else(refusals::unknown_session)?);
         }
         let open = self.exchanges.get(&exchange).ok_or(Unserved::Gone)?;
-        let head = open.head.as_ref().ok_or(Unserved::Gone)?;
+        let head = open.head.as_deref().ok_or(Unserved::Gone)?;
         let peer = session_of(&mut self.sessions, now, head, open.principal)?;
         let place = self.sessions.place_of(peer);
         self.connections

@@ -6,6 +6,7 @@ use super::time::Wait;
 use super::{HttpConnection, HttpEvent, Phase};
 use crate::clock::Now;
 use crate::codec::http_body::{BodyDecoder, BodyError, BodyPiece};
+use crate::codec::http1::HttpHead;
 
 impl HttpConnection {
     /// The owner wants the body of the request whose head was told last. Without effect when it was
@@ -134,7 +135,8 @@ impl HttpConnection {
     }
 
     fn read_head(&mut self, input: &mut &[u8]) {
-        match self.reader.read_into(input, &mut self.head) {
+        let head = self.head.get_or_insert_default();
+        match self.reader.read_into(input, head) {
             Ok(None) => {
                 *input = &[];
                 let waits = matches!(self.clocks.wait, Wait::Head(_));
@@ -151,35 +153,35 @@ impl HttpConnection {
     }
 
     fn take_head(&mut self) {
-        let terms = match self.read_terms() {
+        let Some(head) = self.head.take() else {
+            return;
+        };
+        let head_only = head.method() == "HEAD";
+        let terms = match self.read_terms(&head) {
             Ok(terms) => terms,
-            Err(error) => {
-                let head_only = self.head.method() == "HEAD";
-                return self.refuse(head_only, error.status(), &error.to_string());
-            }
+            Err(error) => return self.refuse(head_only, error.status(), &error.to_string()),
         };
         let exchange = self.exchanges.push(Exchange {
             told: true,
             close: !terms.keep_alive || self.exchanges.is_last_id(),
-            old: self.head.minor() == 0,
-            head_only: self.head.method() == "HEAD",
+            old: head.minor() == 0,
+            head_only,
             ..Exchange::new()
         });
         self.phase = Phase::Deciding(terms);
         self.clocks.wait = Wait::Nothing;
         self.clocks.trim = None;
-        let head = std::mem::take(&mut self.head);
         self.events.push_back(HttpEvent::Head { exchange, head });
         self.expect_probe(0);
     }
 
-    fn read_terms(&mut self) -> Result<Terms, TermsError> {
-        let (serial, body_bytes_max) = (self.head.serial(), self.bounds.body.bytes_max);
+    fn read_terms(&mut self, head: &HttpHead) -> Result<Terms, TermsError> {
+        let (serial, body_bytes_max) = (head.serial(), self.bounds.body.bytes_max);
         let known = self.terms.as_deref().filter(|(of, _)| *of == serial);
-        if let Some(terms) = known.and_then(|(_, terms)| terms.again(&self.head, body_bytes_max)) {
+        if let Some(terms) = known.and_then(|(_, terms)| terms.again(head, body_bytes_max)) {
             return Ok(terms);
         }
-        let terms = Terms::of(&self.head, self.bounds.target_bytes_max, body_bytes_max)?;
+        let terms = Terms::of(head, self.bounds.target_bytes_max, body_bytes_max)?;
         match &mut self.terms {
             Some(known) => **known = (serial, terms),
             None => self.terms = Some(Box::new((serial, terms))),

@@ -217,7 +217,7 @@ impl HttpConnection {
         }
         self.spare = Vec::new();
         self.scratch = Vec::new();
-        self.head = super::HttpHead::default();
+        self.head = None;
         self.terms = None;
         self.reader.trim();
         self.exchanges.trim();
