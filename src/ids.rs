@@ -1,8 +1,10 @@
 //! Newtypes for everything that is counted. Two numbers that mean different things never mix.
 
 mod map;
+mod newest;
 
 pub use self::map::{IdMap, Key};
+pub use self::newest::NewestMap;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {

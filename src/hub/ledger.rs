@@ -1,7 +1,7 @@
 //! Where each tool call is. One table answers it, and cancel, disconnect, progress and answer all go
 //! through it, so that a call gets exactly one answer whatever happens around it.
 
-use crate::ids::{CallId, IdMap, PeerId};
+use crate::ids::{CallId, NewestMap, PeerId};
 use crate::protocol::server::RequestKey;
 
 /// Who is at work on a call.
@@ -42,7 +42,7 @@ pub struct Entry {
 /// The table. Its size is bounded by the requests that clients may have open.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    calls: IdMap<CallId, Entry>,
+    calls: NewestMap<CallId, Entry>,
     next: CallId,
     peak: usize,
 }

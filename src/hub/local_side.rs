@@ -9,7 +9,7 @@ use crate::audit::Outcome;
 use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
 use crate::gate::GatedCall;
-use crate::ids::{CallId, IdMap, PeerId};
+use crate::ids::{CallId, NewestMap, PeerId};
 use crate::link::http_rules::{ParamHeader, Principal, param_headers};
 use crate::local::{CallFacts, Local, LocalAnswer, LocalOutput, LocalReply, Registry};
 use crate::protocol::error::{ErrorCode, RpcError};
@@ -31,7 +31,7 @@ pub struct LocalConfig {
 pub(super) struct LocalSide {
     pub(super) desk: Local,
     /// What is known of each call that the gate or the desk has.
-    facts: IdMap<CallId, Facts>,
+    facts: NewestMap<CallId, Facts>,
     /// Which question of which call each request to a client is.
     asked: BTreeMap<(PeerId, AskKey), (CallId, String)>,
     /// Headers that repeat arguments, by tool.
@@ -77,7 +77,7 @@ impl LocalSide {
         } = config;
         let mut side = Self {
             desk: Local::new(registry, state_key, limits),
-            facts: IdMap::new(),
+            facts: NewestMap::new(),
             asked: BTreeMap::new(),
             param_headers: BTreeMap::new(),
             param_headers_max: limits.param_headers_max,

@@ -160,7 +160,7 @@ impl<K: Key, V> IdMap<K, V> {
     }
 
     fn find(&self, key: K) -> Option<usize> {
-        if self.places.is_empty() {
+        if self.len == 0 {
             return None;
         }
         let mut at = self.home(key);

@@ -12,7 +12,7 @@ use crate::ids::{IdMap, PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::IoRequest;
 use crate::link::http_rules::{Accepts, Principal, RoutingPlaces, VersionHeader};
-use crate::link::http_server::{HeadSerial, HttpConnection, HttpHead};
+use crate::link::http_server::{ExchangeId, HeadSerial, HttpConnection, HttpHead};
 
 /// See the module page.
 #[derive(Debug, Default)]
@@ -36,6 +36,9 @@ pub(super) struct Connection {
     pub(super) surplus: bool,
     /// Answered streams whose last bytes have not all left yet.
     pub(super) settling: Vec<(PeerId, StreamId, Carrier)>,
+    /// Exchanges whose streams were ended early, and which may still be open. All others have their answer,
+    /// or are told as gone, before the connection is.
+    pub(super) released: Vec<ExchangeId>,
     /// What its last good head of a message said. Boxed, for an idle connection knows none.
     known: Option<Box<KnownHead>>,
 }
@@ -63,6 +66,7 @@ impl Connections {
             armed: None,
             surplus,
             settling: Vec::new(),
+            released: Vec::new(),
             known: None,
         };
         self.by_wire.insert(wire, Box::new(connection));

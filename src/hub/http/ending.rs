@@ -6,7 +6,6 @@ use super::peers::PeerKind;
 use super::sessions::{Ended, Parting};
 use crate::clock::Now;
 use crate::ids::{PeerId, WireId};
-use crate::link::http_server::ExchangeId;
 
 impl HttpFront {
     /// The exchange is over.
@@ -55,14 +54,10 @@ impl HttpFront {
 
     /// A connection is no more, and so nobody waits for its answers.
     pub(super) fn handle_closed(&mut self, now: Now, wire: WireId) {
-        let first = |wire| ExchangeRef {
-            wire,
-            id: ExchangeId(0),
-        };
-        let of_wire = self.exchanges.range(first(wire)..first(wire.next()));
-        let left: Vec<_> = of_wire.map(|(id, _)| *id).collect();
-        for exchange in left {
-            self.handle_gone(now, exchange);
+        let connection = self.connections.get_mut(&wire);
+        let released = connection.map(|connection| std::mem::take(&mut connection.released));
+        for id in released.unwrap_or_default() {
+            self.handle_gone(now, ExchangeRef { wire, id });
         }
         self.settle(now, wire, Parting::Lost);
         if let Some(mut over) = self.connections.remove(wire) {
@@ -125,12 +120,9 @@ impl HttpFront {
             self.finish_stream(now, ExchangeRef::of_carrier(carrier));
         }
         let of_peer = |open: &Exchange| open.peer == Some(peer);
-        let left: Vec<ExchangeRef> = self
-            .exchanges
-            .iter()
-            .filter(|(_, open)| of_peer(open))
-            .map(|(id, _)| *id)
-            .collect();
+        let left = self.exchanges.iter().filter(|(_, open)| of_peer(open));
+        let mut left: Vec<ExchangeRef> = left.map(|(id, _)| *id).collect();
+        left.sort_unstable();
         for exchange in left {
             if self
                 .exchanges

@@ -11,7 +11,7 @@ use super::sessions::{Parting, Sessions, StreamId};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
 use crate::codec::shared_text::{Lender, TextPool};
-use crate::ids::{IdMap, PeerId, WireId};
+use crate::ids::{NewestMap, PeerId, WireId};
 use crate::limits::Limits;
 use crate::link::http_rules::{AccessRules, Principal};
 use crate::link::http_server::HttpEvent;
@@ -73,9 +73,9 @@ pub(in crate::hub) struct HttpFront {
     pub(super) rules: AccessRules,
     listeners: BTreeSet<WireId>,
     pub(super) connections: Connections,
-    pub(super) exchanges: BTreeMap<ExchangeRef, Exchange>,
+    pub(super) exchanges: NewestMap<ExchangeRef, Exchange>,
     /// Where the answer of each open request goes.
-    pub(super) routes: IdMap<(PeerId, RequestKey), ExchangeRef>,
+    pub(super) routes: NewestMap<(PeerId, RequestKey), ExchangeRef>,
     pub(super) peers: Peers,
     pub(super) sessions: Sessions,
     pub(super) work: VecDeque<Work>,
@@ -105,8 +105,8 @@ impl HttpFront {
             rules: config.rules,
             listeners: BTreeSet::new(),
             connections: Connections::default(),
-            exchanges: BTreeMap::new(),
-            routes: IdMap::new(),
+            exchanges: NewestMap::new(),
+            routes: NewestMap::new(),
             peers: Peers::new(server),
             work: VecDeque::new(),
             unanswered: Vec::new(),

@@ -191,13 +191,13 @@ impl HttpFront {
 
     /// An exchange carries its stream no more, though its client is still there.
     fn displace(&mut self, now: Now, exchange: ExchangeRef) {
+        if let Some(open) = self.exchanges.get_mut(&exchange) {
+            open.gone = true;
+        }
         if let Some(connection) = self.connections.get_mut(&exchange.wire) {
             connection.http.finish_sse(now, exchange.id);
         }
         self.touch(exchange.wire);
-        if let Some(open) = self.exchanges.get_mut(&exchange) {
-            open.gone = true;
-        }
     }
 
     /// The last event of a stream was written.
@@ -225,6 +225,7 @@ impl HttpFront {
         open.gone = true;
         if let Some(connection) = self.connections.get_mut(&exchange.wire) {
             connection.http.finish_sse(now, exchange.id);
+            connection.released.push(exchange.id);
         }
         self.touch(exchange.wire);
     }

@@ -252,3 +252,35 @@ fn a_listen_stream_tells_of_a_task_over_http() {
         "{said}"
     );
 }
+
+#[test]
+fn nothing_is_left_of_exchanges_that_end_otherwise_than_by_an_answer() {
+    let mut world = world();
+    let wire = world.connect();
+    let session = world.open_session(wire, INITIALIZE);
+    // One listener takes the place of the other.
+    let listeners = [(); 3].map(|()| {
+        let listener = world.connect();
+        world.http(listener, "GET", &session, "");
+        assert!(world.take(listener).starts_with("HTTP/1.1 200"));
+        listener
+    });
+    // The stream is let go early, and nobody comes back for it before its connection is closed.
+    let (call, id) = world.call_slowly(wire, &session);
+    let now = world.now;
+    world.hub.with_local(now, |desk| desk.close_stream(call));
+    assert!(world.take(wire).ends_with("0\r\n\r\n"));
+    for wire in listeners.into_iter().chain([wire]) {
+        world.tell(wire, IoEvent::WriteClosed);
+    }
+    let front = &world.hub.http;
+    let [open] = front.exchanges.values().collect::<Vec<_>>()[..] else {
+        panic!("{:?}", front.exchanges);
+    };
+    let (peer, stream) = open.peer.zip(open.stream).expect("a stream of a session");
+    assert_eq!(front.sessions.carrier(peer, stream), None);
+    let answer = LocalReply::text("at last");
+    world.hub.resolve_local(now, call, answer);
+    assert!(world.resume(&session, &id).contains("at last"));
+    assert!(world.hub.http.exchanges.is_empty());
+}
