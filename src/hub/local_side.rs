@@ -414,9 +414,9 @@ impl Hub {
         let Some(revision) = facts.get(&call).map(|facts| facts.revision) else {
             return false;
         };
-        if !desk.answers_in_place(gated.tool()) {
+        let Some(write) = desk.in_place(gated, revision) else {
             return false;
-        }
+        };
         facts.remove(&call);
         let Some(entry) = self.ledger.close(call) else {
             return true;
@@ -429,7 +429,7 @@ impl Hub {
         let mut outcome = Outcome::Ok;
         clients.speak(now, entry.peer, |peer, sink| {
             peer.respond_in_place(entry.key, sink, |out| {
-                if desk.answer_in_place(gated, revision, out) {
+                if write(out) {
                     outcome = Outcome::IsError;
                 }
             });

@@ -178,38 +178,22 @@ impl Local {
         self.registry.tools.find(tool).is_some()
     }
 
-    /// Whether a call of this tool may be answered by [`Local::answer_in_place`].
-    #[must_use]
-    pub fn answers_in_place(&self, tool: &str) -> bool {
-        let found = self.registry.tools.find(tool);
-        found.is_some_and(|(_, tool)| tool.kind.in_place.is_some())
-    }
-
-    /// A call of a tool that [answers in place](Offer::answered_in_place) has passed the gate: appends the
-    /// members of its result, which say nothing of what the peer adds
-    /// ([`ServerPeer::respond_in_place`](crate::protocol::server::ServerPeer::respond_in_place)), and says
-    /// whether the tool has failed. Of any other tool the result is empty.
-    pub fn answer_in_place(
-        &mut self,
-        call: &GatedCall,
+    /// How to answer a call that has passed the gate, when its tool [answers in
+    /// place](Offer::answered_in_place): appends the members of its result, which say nothing of what the
+    /// peer adds ([`ServerPeer::respond_in_place`](crate::protocol::server::ServerPeer::respond_in_place)),
+    /// and says whether the tool has failed.
+    pub fn in_place<'a>(
+        &'a mut self,
+        call: &'a GatedCall,
         revision: Revision,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        let tool = self.registry.tools.find_mut(call.tool());
-        match tool.and_then(|tool| tool.kind.in_place.as_mut()) {
-            Some(in_place) => {
-                let arguments = call.arguments();
-                let call = InPlaceCall {
-                    arguments,
-                    revision,
-                };
-                in_place.append_members(call, out)
-            }
-            None => {
-                out.extend_from_slice(br#""content":[]"#);
-                false
-            }
-        }
+    ) -> Option<impl FnOnce(&mut Vec<u8>) -> bool + 'a> {
+        let tool = self.registry.tools.find_mut(call.tool())?;
+        let in_place = tool.kind.in_place.as_mut()?;
+        let call = InPlaceCall {
+            arguments: call.arguments(),
+            revision,
+        };
+        Some(move |out: &mut Vec<u8>| in_place.append_members(call, out))
     }
 
     /// The result of a list request, for [`Answer::List`](crate::protocol::server::Answer::List): the same
