@@ -165,7 +165,7 @@ pub(super) fn register_tcp(
 ) -> io::Result<Descriptor> {
     // Fails on a socket that is already reset; the next read says so in better words.
     let _ = set_tcp_nodelay(&fd, true);
-    let (manner, both) = (Manner::Own, Interest::READABLE | Interest::WRITABLE);
+    let (manner, both) = (Manner::OwnSocket, Interest::READABLE | Interest::WRITABLE);
     Descriptor::register(registry, token, fd, manner, ShortRead::Empties, both)
 }
 

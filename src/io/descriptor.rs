@@ -4,7 +4,7 @@
 //!
 //! `O_NONBLOCK` belongs to the open file description, which a descriptor we were given shares with
 //! whoever gave it to us: set there, a shell finds its terminal in non-blocking mode after we are
-//! gone. So there are five manners of going about it, one variant of [`Manner`] each.
+//! gone. So there are six manners of going about it, one variant of [`Manner`] each.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -14,11 +14,15 @@ use mio::{Interest, Registry, Token};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::kernel::Kernel;
+
 /// How to keep a call from blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     /// The open file description is ours alone and in non-blocking mode.
     Own,
+    /// The same for a socket, whose own calls for bytes cost less than those of files.
+    OwnSocket,
     /// The same for a Unix socket, which has room again, and says so, whenever the peer reads. The
     /// poll hears of it while a write waits, else each answer that is read would wake us.
     OwnUnix,
@@ -125,21 +129,24 @@ impl Descriptor {
 
     /// Reads once; `Ok(0)` is the end. `WouldBlock` clears `readable`, and so does a short read
     /// where it can.
-    pub(super) fn read(&mut self, registry: &Registry, into: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&mut self, kernel: &Kernel, into: &mut [u8]) -> io::Result<usize> {
         let asked = into.len();
         let fd = &self.fd;
-        let got = retry_on_intr(|| match self.manner {
-            Manner::SharedSocket => {
-                rustix::net::recv(fd, &mut *into, RecvFlags::DONTWAIT).map(|(n, _)| n)
-            }
-            Manner::Own | Manner::OwnUnix | Manner::Asked | Manner::AlwaysReady => {
-                rustix::io::read(fd, &mut *into)
-            }
+        let got = retry_on_intr(|| {
+            kernel.count_read();
+            let flags = match self.manner {
+                Manner::OwnSocket | Manner::OwnUnix => RecvFlags::empty(),
+                Manner::SharedSocket => RecvFlags::DONTWAIT,
+                Manner::Own | Manner::Asked | Manner::AlwaysReady => {
+                    return rustix::io::read(fd, &mut *into);
+                }
+            };
+            rustix::net::recv(fd, &mut *into, flags).map(|(n, _)| n)
         });
         match got {
             Ok(_) if self.manner == Manner::Asked => {
                 self.readable = false;
-                self.ask_again(registry)?;
+                self.ask_again(kernel)?;
             }
             Ok(n) if n < asked && self.short_read_empties && !self.peer_done => {
                 self.readable = false;
@@ -151,30 +158,38 @@ impl Descriptor {
     }
 
     /// Writes once; `WouldBlock` clears `writable`.
-    pub(super) fn write(&mut self, registry: &Registry, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn write(&mut self, kernel: &Kernel, bytes: &[u8]) -> io::Result<usize> {
         let fd = &self.fd;
-        let put = retry_on_intr(|| match self.manner {
-            Manner::SharedSocket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT),
-            Manner::Own | Manner::OwnUnix | Manner::AlwaysReady => rustix::io::write(fd, bytes),
-            Manner::Asked => rustix::io::write(fd, &bytes[..bytes.len().min(ASKED_WRITE_BYTES)]),
+        let put = retry_on_intr(|| {
+            kernel.count_write();
+            match self.manner {
+                Manner::OwnSocket | Manner::OwnUnix => {
+                    rustix::net::send(fd, bytes, SendFlags::empty())
+                }
+                Manner::SharedSocket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT),
+                Manner::Own | Manner::AlwaysReady => rustix::io::write(fd, bytes),
+                Manner::Asked => {
+                    rustix::io::write(fd, &bytes[..bytes.len().min(ASKED_WRITE_BYTES)])
+                }
+            }
         });
         match put {
             Ok(_) if self.manner == Manner::Asked => {
                 self.writable = false;
-                self.ask_again(registry)?;
+                self.ask_again(kernel)?;
             }
             Err(Errno::AGAIN) => {
                 self.writable = false;
-                self.wait_for_room(registry, true)?;
+                self.wait_for_room(kernel, true)?;
             }
-            Ok(n) if n == bytes.len() => self.wait_for_room(registry, false)?,
+            Ok(n) if n == bytes.len() => self.wait_for_room(kernel, false)?,
             Ok(_) | Err(_) => {}
         }
         Ok(put?)
     }
 
     /// Whether the poll is to tell of room, where that is not for ever.
-    fn wait_for_room(&mut self, registry: &Registry, wait: bool) -> io::Result<()> {
+    fn wait_for_room(&mut self, kernel: &Kernel, wait: bool) -> io::Result<()> {
         if self.manner != Manner::OwnUnix || self.interest.is_writable() == wait {
             return Ok(());
         }
@@ -183,12 +198,12 @@ impl Descriptor {
         } else {
             Interest::READABLE
         };
-        self.ask_again(registry)
+        self.ask_again(kernel)
     }
 
     /// An edge-triggered poll repeats what it knows when the registration is renewed.
-    fn ask_again(&self, registry: &Registry) -> io::Result<()> {
-        registry.reregister(
+    fn ask_again(&self, kernel: &Kernel) -> io::Result<()> {
+        kernel.registry().reregister(
             &mut SourceFd(&self.fd.as_raw_fd()),
             self.token,
             self.interest,
@@ -206,15 +221,15 @@ impl AsFd for Descriptor {
 mod tests {
     use std::time::Duration;
 
-    use mio::{Events, Poll};
+    use mio::Events;
     use rustix::pipe::{PipeFlags, pipe_with};
 
     use super::*;
 
-    fn wait(poll: &mut Poll, descriptor: &mut Descriptor) -> bool {
+    fn wait(kernel: &mut Kernel, descriptor: &mut Descriptor) -> bool {
         let mut events = Events::with_capacity(8);
         let patience = Some(Duration::from_secs(30));
-        poll.poll(&mut events, patience).expect("the poll works");
+        kernel.wait(&mut events, patience).expect("the poll works");
         for event in &events {
             descriptor.note(event);
         }
@@ -222,60 +237,59 @@ mod tests {
     }
 
     /// Registers a blocking descriptor as one that could not be opened anew.
-    fn asked(poll: &Poll, fd: OwnedFd, interest: Interest) -> Descriptor {
+    fn asked(kernel: &Kernel, fd: OwnedFd, interest: Interest) -> Descriptor {
         let (manner, short) = (Manner::Asked, ShortRead::Empties);
-        Descriptor::register(poll.registry(), Token(0), fd, manner, short, interest)
+        Descriptor::register(kernel.registry(), Token(0), fd, manner, short, interest)
             .expect("a pipe can be polled")
     }
 
     #[test]
     fn a_blocking_pipe_is_read_without_blocking() {
-        let mut poll = Poll::new().expect("a poll");
+        let mut kernel = Kernel::new().expect("a poll");
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
-        let mut reader = asked(&poll, reader, Interest::READABLE);
+        let mut reader = asked(&kernel, reader, Interest::READABLE);
         assert!(!reader.readable, "nobody has said so yet");
         rustix::io::write(&writer, b"abcdef").expect("room");
         let (mut got, mut piece) = (Vec::new(), [0; 4]);
         while got.len() < 6 {
-            assert!(wait(&mut poll, &mut reader) && reader.readable);
-            let n = reader.read(poll.registry(), &mut piece).expect("bytes");
+            assert!(wait(&mut kernel, &mut reader) && reader.readable);
+            let n = reader.read(&kernel, &mut piece).expect("bytes");
             got.extend_from_slice(&piece[..n]);
             assert!(!reader.readable, "the poll is asked before the next read");
         }
         assert_eq!(got, b"abcdef");
         drop(writer);
-        assert!(wait(&mut poll, &mut reader));
-        assert_eq!(reader.read(poll.registry(), &mut piece).expect("end"), 0);
+        assert!(wait(&mut kernel, &mut reader));
+        assert_eq!(reader.read(&kernel, &mut piece).expect("end"), 0);
     }
 
     #[test]
     fn a_blocking_pipe_is_written_without_blocking() {
-        let mut poll = Poll::new().expect("a poll");
+        let mut kernel = Kernel::new().expect("a poll");
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         let room = 64 * 1024;
-        let mut writer = asked(&poll, writer, Interest::WRITABLE);
+        let mut writer = asked(&kernel, writer, Interest::WRITABLE);
         let mut put = 0;
         while put < room {
-            assert!(wait(&mut poll, &mut writer) && writer.writable);
-            put += writer
-                .write(poll.registry(), &[b'x'; 100_000])
-                .expect("room");
+            assert!(wait(&mut kernel, &mut writer) && writer.writable);
+            put += writer.write(&kernel, &[b'x'; 100_000]).expect("room");
         }
         // Full: the poll is silent until someone reads.
         let mut events = Events::with_capacity(8);
-        poll.poll(&mut events, Some(Duration::ZERO))
+        kernel
+            .wait(&mut events, Some(Duration::ZERO))
             .expect("the poll works");
         assert!(events.is_empty(), "{put} bytes are in it");
         rustix::io::read(&reader, &mut vec![0; room]).expect("bytes");
-        assert!(wait(&mut poll, &mut writer) && writer.writable);
+        assert!(wait(&mut kernel, &mut writer) && writer.writable);
     }
 
     #[test]
     fn a_file_is_always_ready() {
-        let poll = Poll::new().expect("a poll");
+        let kernel = Kernel::new().expect("a poll");
         let null = std::fs::File::open("/dev/null").expect("every system has one");
-        let mut null = asked(&poll, null.into(), Interest::READABLE);
+        let mut null = asked(&kernel, null.into(), Interest::READABLE);
         assert!(null.always_ready() && null.readable);
-        assert_eq!(null.read(poll.registry(), &mut [0; 8]).expect("end"), 0);
+        assert_eq!(null.read(&kernel, &mut [0; 8]).expect("end"), 0);
     }
 }

@@ -15,8 +15,7 @@
 
 use std::io;
 
-use mio::Registry;
-
+use super::kernel::Kernel;
 use super::transfer::TURN_WRITE_BYTES;
 use super::wire::{Flushed, Got, Open, Side, State};
 use super::{Alarm, EventLoop, Key, Source};
@@ -55,12 +54,12 @@ impl Finishing {
     }
 
     /// Sends what is left and drops what comes, at most `share` bytes of it.
-    fn step(&mut self, registry: &Registry, buffer: &mut [u8], share: usize) -> io::Result<Step> {
+    fn step(&mut self, kernel: &Kernel, buffer: &mut [u8], share: usize) -> io::Result<Step> {
         let mut sent = Flushed::All;
         if self.open.write_open {
-            sent = self.open.write(registry, &mut self.out, TURN_WRITE_BYTES)?;
+            sent = self.open.write(kernel, &mut self.out, TURN_WRITE_BYTES)?;
             if sent == Flushed::All {
-                sent = self.open.finish_write(registry)?;
+                sent = self.open.finish_write(kernel)?;
             }
         }
         if !self.open.write_open && !self.open.is_socket() && self.open.child.is_none() {
@@ -69,7 +68,7 @@ impl Finishing {
         let mut left = share;
         while left > 0 && self.open.may_read(Side::Both) {
             let most = left.min(buffer.len());
-            match self.open.read(registry, Side::Both, &mut buffer[..most])? {
+            match self.open.read(kernel, Side::Both, &mut buffer[..most])? {
                 Got::Bytes(n) => left -= n,
                 Got::Dry => {}
                 Got::Eof => self.open.read_open = false,
@@ -139,8 +138,7 @@ impl EventLoop {
                 continue;
             };
             finishing.queued = false;
-            let registry = self.poll.registry();
-            match finishing.step(registry, &mut self.buffer, self.turn_bytes_max) {
+            match finishing.step(&self.kernel, &mut self.buffer, self.turn_bytes_max) {
                 Ok(Step::Waits) => {}
                 Ok(Step::More) => {
                     finishing.queued = true;

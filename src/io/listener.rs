@@ -222,7 +222,7 @@ impl EventLoop {
     fn take_accepted(&mut self, key: Key, accepted: Accepted) {
         let Accepted { fd, peer, tcp } = accepted;
         let token = self.token(Source::Wire(key, Side::Both));
-        let registry = self.poll.registry();
+        let registry = self.kernel.registry();
         let registered = if tcp {
             connect::register_tcp(registry, token, fd)
         } else {

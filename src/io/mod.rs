@@ -30,6 +30,7 @@ pub mod guardian_process;
 mod host_stdio;
 pub mod identity_files;
 pub mod journal;
+mod kernel;
 mod listener;
 mod opening;
 mod requests;
@@ -51,12 +52,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mio::{Events, Poll, Token, Waker};
+use mio::{Events, Token, Waker};
 
 use self::child::ChildProcess;
 use self::file_watch::FileWatch;
 use self::finishing::Finishing;
 use self::journal::Journal;
+use self::kernel::Kernel;
+pub use self::kernel::SystemCalls;
 use self::resolver::Resolver;
 pub use self::signals::HostSignal;
 use self::signals::HostSignals;
@@ -137,7 +140,7 @@ const REAP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Dropping it closes all wires, kills all children with their groups and reaps them. With a guardian
 /// (see [`set_guardian`](EventLoop::set_guardian)) that includes whoever has left its group.
 pub struct EventLoop {
-    poll: Poll,
+    kernel: Kernel,
     events: Events,
     clock: SystemClock,
     turn_bytes_max: usize,
@@ -196,10 +199,10 @@ impl EventLoop {
     /// When the system has no descriptors left.
     pub fn new(limits: &Limits) -> io::Result<Self> {
         rlimit::raise();
-        let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let kernel = Kernel::new()?;
+        let waker = Arc::new(Waker::new(kernel.registry(), WAKER)?);
         Ok(Self {
-            poll,
+            kernel,
             events: Events::with_capacity(EVENTS_MAX),
             clock: SystemClock::new(),
             turn_bytes_max: limits.turn_bytes_max,
@@ -285,6 +288,12 @@ impl EventLoop {
         drop((program, args));
     }
 
+    /// The calls made so far, by which a test can say what steady work costs.
+    #[must_use]
+    pub fn system_calls(&self) -> SystemCalls {
+        self.kernel.calls()
+    }
+
     /// How many connections are on their last bytes, see
     /// [`IoRequest::Finish`](crate::link::IoRequest::Finish). Dropping the loop cuts them off: a
     /// program that ends turns on until there are none, which takes `finish_timeout` at most.
@@ -312,7 +321,7 @@ impl EventLoop {
         self.settle(machines);
         let sleep = self.sleep(machines);
         let timeout = sleep.until.map(|until| until.since(self.clock.up()));
-        match self.poll.poll(&mut self.events, timeout) {
+        match self.kernel.wait(&mut self.events, timeout) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
@@ -342,7 +351,7 @@ impl EventLoop {
         stream.set_nonblocking(true)?;
         let key = Key { machine, wire };
         let token = self.token(Source::Wire(key, Side::Both));
-        let registered = connect::register_unix(self.poll.registry(), token, stream.into());
+        let registered = connect::register_unix(self.kernel.registry(), token, stream.into());
         let socket = registered.inspect_err(|_| self.forget(token))?;
         let open = State::Open(Box::new(Open::duplex(socket)));
         self.wires
@@ -373,7 +382,7 @@ impl EventLoop {
     /// When the system has no descriptors left.
     pub fn watch_signals(&mut self) -> io::Result<()> {
         if self.signals.is_none() {
-            self.signals = HostSignals::watch(self.poll.registry(), SIGNALS)?;
+            self.signals = HostSignals::watch(self.kernel.registry(), SIGNALS)?;
         }
         Ok(())
     }
@@ -386,7 +395,7 @@ impl EventLoop {
     pub fn watch_file(&mut self, path: &std::path::Path) -> io::Result<()> {
         let mut watch = match self.file.take() {
             Some(watch) => watch,
-            None => FileWatch::new(self.poll.registry(), FILE)?,
+            None => FileWatch::new(self.kernel.registry(), FILE)?,
         };
         let watched = watch.watch(path);
         self.file = Some(watch);
@@ -416,7 +425,7 @@ impl EventLoop {
         };
         let source = &mut mio::unix::SourceFd(&std::os::fd::AsRawFd::as_raw_fd(&pidfd));
         let interest = mio::Interest::READABLE;
-        self.poll.registry().register(source, PARENT, interest)?;
+        self.kernel.registry().register(source, PARENT, interest)?;
         self.parent = Some(pidfd);
         // It may have ended before the pidfd was there; the number was a stranger's then.
         if rustix::process::getppid() != Some(parent) {
@@ -486,7 +495,7 @@ impl Drop for EventLoop {
             }
             // The pidfds wake us; where there are none, a short wait does.
             let wait = left.min(Duration::from_millis(10));
-            if self.poll.poll(&mut self.events, Some(wait)).is_err() {
+            if self.kernel.wait(&mut self.events, Some(wait)).is_err() {
                 return;
             }
         }

@@ -101,7 +101,7 @@ impl EventLoop {
 
         let mut register = |end: host_stdio::End, side, interest| {
             let token = self.token(Source::Wire(key, side));
-            let registry = self.poll.registry();
+            let registry = self.kernel.registry();
             Descriptor::register(
                 registry,
                 token,
@@ -162,7 +162,7 @@ impl EventLoop {
     ) -> Result<(), IoFault> {
         let label = target.label();
         let token = self.token(Source::Wire(key, Side::Both));
-        let started = Connecting::start(self.poll.registry(), token, target, addresses);
+        let started = Connecting::start(self.kernel.registry(), token, target, addresses);
         let connecting = started.inspect_err(|_| self.forget(token))?;
         self.insert(key, label, State::Connecting(Box::new(connecting)));
         self.time_attempt(key, now);
@@ -196,7 +196,7 @@ impl EventLoop {
         };
         let socket = unix_socket::connect(path).map_err(explain)?;
         let token = self.token(Source::Wire(key, Side::Both));
-        let registered = connect::register_unix(self.poll.registry(), token, socket);
+        let registered = connect::register_unix(self.kernel.registry(), token, socket);
         let socket = registered.map_err(explain);
         let mut open = Open::duplex(socket.inspect_err(|_| self.forget(token))?);
         open.told = false;
@@ -208,7 +208,7 @@ impl EventLoop {
     fn open_listener(&mut self, key: Key, host: &str, port: u16) -> Result<(), IoFault> {
         let host = connect::bare(host);
         let token = self.token(Source::Wire(key, Side::Both));
-        let bound = Listening::tcp(self.poll.registry(), token, host, port);
+        let bound = Listening::tcp(self.kernel.registry(), token, host, port);
         let listening = bound.inspect_err(|_| self.forget(token))?;
         let label = connect::label(host, port);
         self.insert(key, label, State::Listening(Box::new(listening)));
@@ -217,7 +217,7 @@ impl EventLoop {
 
     fn open_unix_listener(&mut self, key: Key, path: &Path) -> Result<(), IoFault> {
         let token = self.token(Source::Wire(key, Side::Both));
-        let bound = Listening::unix(self.poll.registry(), token, path);
+        let bound = Listening::unix(self.kernel.registry(), token, path);
         let listening = bound.inspect_err(|_| self.forget(token))?;
         let label = unix_socket::label(path);
         self.insert(key, label, State::Listening(Box::new(listening)));
@@ -232,7 +232,7 @@ impl EventLoop {
         let mut register = |fd, side, interest| {
             let token = self.token(Source::Wire(key, side));
             let (manner, short) = (Manner::Own, ShortRead::Empties);
-            Descriptor::register(self.poll.registry(), token, fd, manner, short, interest)
+            Descriptor::register(self.kernel.registry(), token, fd, manner, short, interest)
         };
         let registered = register(pipes.stdout, Side::Input, Interest::READABLE).and_then(|out| {
             let stdin = register(pipes.stdin, Side::Output, Interest::WRITABLE)?;
@@ -290,7 +290,7 @@ impl EventLoop {
         let number = self.number();
         if let Some(watched) = child.watched() {
             let source = &mut SourceFd(&watched.as_raw_fd());
-            let registry = self.poll.registry();
+            let registry = self.kernel.registry();
             match registry.register(source, Token(number), Interest::READABLE) {
                 Ok(()) => {
                     self.sources.insert(number, Source::Child(number));
@@ -358,7 +358,7 @@ impl EventLoop {
             return;
         };
         let old = connecting.socket.token();
-        match connecting.next(self.poll.registry(), token, error) {
+        match connecting.next(self.kernel.registry(), token, error) {
             Ok(()) => {
                 self.forget(old);
                 self.time_attempt(key, now);

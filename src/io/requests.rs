@@ -137,7 +137,7 @@ impl EventLoop {
             if let Some(watched) = child.watched() {
                 // Fails only when it is not registered.
                 let _ = self
-                    .poll
+                    .kernel
                     .registry()
                     .deregister(&mut SourceFd(&watched.as_raw_fd()));
             }
@@ -169,7 +169,7 @@ impl EventLoop {
                     self.alarms.remove(&(at, Alarm::Accept(key)));
                 }
                 self.sources.remove(&listening.token.0);
-                listening.deregister(self.poll.registry());
+                listening.deregister(self.kernel.registry());
             }
             State::Open(open) => self.release_open(*open),
         }
@@ -189,6 +189,6 @@ impl EventLoop {
 
     fn release(&mut self, descriptor: Descriptor) {
         self.sources.remove(&descriptor.token().0);
-        descriptor.deregister(self.poll.registry());
+        descriptor.deregister(self.kernel.registry());
     }
 }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use mio::Registry;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject};
@@ -22,6 +21,7 @@ use rustls::{
 
 use super::descriptor::Descriptor;
 use super::fault::words;
+use super::kernel::Kernel;
 use super::wire::{Flushed, Got};
 use crate::codec::outbuf::OutBuf;
 use crate::link::{FaultKind, IoFault, TlsSpec};
@@ -237,7 +237,7 @@ impl TlsSession {
     /// Decrypted bytes, fetched from the socket as needed.
     pub(super) fn read(
         &mut self,
-        registry: &Registry,
+        kernel: &Kernel,
         socket: &mut Descriptor,
         into: &mut [u8],
     ) -> io::Result<Got> {
@@ -258,7 +258,7 @@ impl TlsSession {
             if !socket.readable {
                 return Ok(Got::Dry);
             }
-            match self.connection.read_tls(&mut Through { registry, socket }) {
+            match self.connection.read_tls(&mut Through { kernel, socket }) {
                 // At the end of the stream the reader above says how it ended.
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
@@ -266,7 +266,7 @@ impl TlsSession {
             }
             if let Err(error) = self.connection.process_new_packets() {
                 // The alert tells the peer why. There is no second try if the socket is full.
-                let _ = self.send_records(registry, socket);
+                let _ = self.send_records(kernel, socket);
                 return Err(io::Error::other(explain(&error)));
             }
         }
@@ -275,14 +275,14 @@ impl TlsSession {
     /// Encrypts and sends from `out`, and whatever the session itself has to say.
     pub(super) fn write(
         &mut self,
-        registry: &Registry,
+        kernel: &Kernel,
         socket: &mut Descriptor,
         out: &mut OutBuf,
         bytes_max: usize,
     ) -> io::Result<Flushed> {
         let mut left = bytes_max;
         loop {
-            if !self.send_records(registry, socket)? {
+            if !self.send_records(kernel, socket)? {
                 return Ok(Flushed::Blocked);
             }
             if out.is_empty() {
@@ -305,12 +305,12 @@ impl TlsSession {
     }
 
     /// Writes what the session has made ready; false when the socket is full before the end.
-    fn send_records(&mut self, registry: &Registry, socket: &mut Descriptor) -> io::Result<bool> {
+    fn send_records(&mut self, kernel: &Kernel, socket: &mut Descriptor) -> io::Result<bool> {
         while self.connection.wants_write() {
             if !socket.writable {
                 return Ok(false);
             }
-            match self.connection.write_tls(&mut Through { registry, socket }) {
+            match self.connection.write_tls(&mut Through { kernel, socket }) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -328,19 +328,19 @@ impl TlsSession {
 
 /// The socket as rustls wants it.
 struct Through<'a> {
-    registry: &'a Registry,
+    kernel: &'a Kernel,
     socket: &'a mut Descriptor,
 }
 
 impl Read for Through<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.socket.read(self.registry, into)
+        self.socket.read(self.kernel, into)
     }
 }
 
 impl Write for Through<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.write(self.registry, bytes)
+        self.socket.write(self.kernel, bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

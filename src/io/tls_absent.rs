@@ -2,9 +2,8 @@
 
 use std::io;
 
-use mio::Registry;
-
 use super::descriptor::Descriptor;
+use super::kernel::Kernel;
 use super::wire::{Flushed, Got};
 use crate::codec::outbuf::OutBuf;
 use crate::link::{FaultKind, IoFault, TlsSpec};
@@ -48,7 +47,7 @@ impl TlsSession {
 
     pub(super) fn read(
         &mut self,
-        _registry: &Registry,
+        _kernel: &Kernel,
         _socket: &mut Descriptor,
         _into: &mut [u8],
     ) -> io::Result<Got> {
@@ -57,7 +56,7 @@ impl TlsSession {
 
     pub(super) fn write(
         &mut self,
-        _registry: &Registry,
+        _kernel: &Kernel,
         _socket: &mut Descriptor,
         _out: &mut OutBuf,
         _bytes_max: usize,

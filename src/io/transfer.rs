@@ -41,7 +41,7 @@ impl EventLoop {
                 return;
             }
             let most = share.min(self.buffer.len());
-            let got = open.read(self.poll.registry(), side, &mut self.buffer[..most]);
+            let got = open.read(&self.kernel, side, &mut self.buffer[..most]);
             // A socket that a short read has emptied needs no second look.
             let over = open.tls.is_none() && !open.may_read(side);
             if open.tls.is_some() && !self.after_tls(machines, now, key) {
@@ -107,7 +107,7 @@ impl EventLoop {
         let Some(open) = self.wires.get_mut(&key).and_then(Wire::open) else {
             return;
         };
-        open.drop_input(self.poll.registry(), side);
+        open.drop_input(&self.kernel, side);
         if side != Side::Stderr {
             self.hear(machines, now, key, IoEvent::Eof);
         }
@@ -171,9 +171,8 @@ impl EventLoop {
             return;
         }
         let waited = open.undrained || !out.is_empty();
-        let registry = self.poll.registry();
-        let written = match open.write(registry, out, TURN_WRITE_BYTES) {
-            Ok(Flushed::All) if close_write && open.told => open.finish_write(registry),
+        let written = match open.write(&self.kernel, out, TURN_WRITE_BYTES) {
+            Ok(Flushed::All) if close_write && open.told => open.finish_write(&self.kernel),
             other => other,
         };
         open.undrained = waited && matches!(written, Ok(Flushed::Blocked | Flushed::More));
@@ -190,7 +189,7 @@ impl EventLoop {
             }
             Err(error) if peer_stopped_reading(&error) => {
                 out.clear();
-                open.drop_output(registry);
+                open.drop_output(&self.kernel);
                 self.hear(machines, now, key, IoEvent::WriteClosed);
             }
             Err(error) => {

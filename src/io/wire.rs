@@ -18,12 +18,12 @@
 
 use std::io;
 
-use mio::Registry;
 use rustix::io::Errno;
 
 use super::connect::{Connecting, Target};
 use super::descriptor::Descriptor;
 use super::fault::{exhausted, fault, words};
+use super::kernel::Kernel;
 use super::listener::Listening;
 use super::tls::TlsSession;
 use crate::codec::outbuf::OutBuf;
@@ -283,24 +283,19 @@ impl Open {
     }
 
     /// Reads once from `side` into `into`.
-    pub(super) fn read(
-        &mut self,
-        registry: &Registry,
-        side: Side,
-        into: &mut [u8],
-    ) -> io::Result<Got> {
+    pub(super) fn read(&mut self, kernel: &Kernel, side: Side, into: &mut [u8]) -> io::Result<Got> {
         let found = match (side, &mut self.tls) {
             (Side::Both | Side::Input | Side::Output, Some(tls)) => {
                 let Some(socket) = &mut self.input else {
                     return Ok(Got::Dry);
                 };
-                return tls.read(registry, socket, into);
+                return tls.read(kernel, socket, into);
             }
             (Side::Both | Side::Input | Side::Output, None) => &mut self.input,
             (Side::Stderr, _) => &mut self.stderr,
         };
         match found {
-            Some(found) if found.readable => match found.read(registry, into) {
+            Some(found) if found.readable => match found.read(kernel, into) {
                 Ok(0) => Ok(Got::Eof),
                 Ok(n) => Ok(Got::Bytes(n)),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Got::Dry),
@@ -313,7 +308,7 @@ impl Open {
     /// Writes from `out` until it is empty, the descriptor is full, or `bytes_max` are gone.
     pub(super) fn write(
         &mut self,
-        registry: &Registry,
+        kernel: &Kernel,
         out: &mut OutBuf,
         bytes_max: usize,
     ) -> io::Result<Flushed> {
@@ -326,7 +321,7 @@ impl Open {
             return Err(Errno::PIPE.into());
         };
         if let Some(tls) = &mut self.tls {
-            return tls.write(registry, descriptor, out, bytes_max);
+            return tls.write(kernel, descriptor, out, bytes_max);
         }
         let mut left = bytes_max;
         while !out.is_empty() {
@@ -336,7 +331,7 @@ impl Open {
             if left == 0 {
                 return Ok(Flushed::More);
             }
-            match descriptor.write(registry, out.pending()) {
+            match descriptor.write(kernel, out.pending()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     out.advance(n);
@@ -350,20 +345,20 @@ impl Open {
     }
 
     /// Ends our direction: everything has left. `Blocked` while a TLS farewell waits for room.
-    pub(super) fn finish_write(&mut self, registry: &Registry) -> io::Result<Flushed> {
+    pub(super) fn finish_write(&mut self, kernel: &Kernel) -> io::Result<Flushed> {
         if let (Some(tls), Some(socket)) = (&mut self.tls, &mut self.input) {
             tls.close();
-            let flushed = tls.write(registry, socket, &mut OutBuf::new(), usize::MAX)?;
+            let flushed = tls.write(kernel, socket, &mut OutBuf::new(), usize::MAX)?;
             if flushed != Flushed::All {
                 return Ok(flushed);
             }
         }
-        self.drop_output(registry);
+        self.drop_output(kernel);
         Ok(Flushed::All)
     }
 
     /// Lets go of the direction towards the peer; of a socket by shutting it down.
-    pub(super) fn drop_output(&mut self, registry: &Registry) {
+    pub(super) fn drop_output(&mut self, kernel: &Kernel) {
         self.write_open = false;
         self.undrained = false;
         if self.duplex {
@@ -372,12 +367,12 @@ impl Open {
                 let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
             }
         } else if let Some(output) = self.output.take() {
-            output.deregister(registry);
+            output.deregister(kernel.registry());
         }
     }
 
     /// Lets go of an input that has ended.
-    pub(super) fn drop_input(&mut self, registry: &Registry, side: Side) {
+    pub(super) fn drop_input(&mut self, kernel: &Kernel, side: Side) {
         let ended = match side {
             Side::Stderr => self.stderr.take(),
             Side::Both | Side::Input | Side::Output => {
@@ -386,7 +381,7 @@ impl Open {
             }
         };
         if let Some(ended) = ended {
-            ended.deregister(registry);
+            ended.deregister(kernel.registry());
         }
     }
 }

@@ -5,8 +5,6 @@ use std::path::Path;
 use drawspan::ids::WireId;
 use drawspan::link::{ChildSpec, ExitReport, FaultKind, IoRequest, OpenSpec, Signal};
 
-#[cfg(target_os = "linux")]
-use crate::probe::calls;
 use crate::probe::{PATIENCE, Probe, Seen, World, assert_fault, child, pattern, shell};
 
 fn run(spec: OpenSpec) -> World {
@@ -47,23 +45,20 @@ fn a_megabyte_through_cat_both_ways_at_once() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_steady_exchange_costs_one_wait_one_read_and_one_write() {
-    const ROUNDS: usize = 500;
+    const ROUNDS: u64 = 500;
     let mut world = run(child("cat", &[]));
     world.probe.send(1, b"warm up");
     world.until("the echo", |p| p.bytes(1).len() == 7);
     world.probe.wire(1).bytes.clear();
-    let (turns, before) = (world.probe.turns, calls());
+    let before = world.events.system_calls();
     for round in 1..=ROUNDS {
         world.probe.send(1, &[b'x'; 64]);
-        world.until("the echo", |p| p.bytes(1).len() == 64 * round);
+        world.until("the echo", |p| p.bytes(1).len() as u64 == 64 * round);
     }
-    let (reads, writes) = calls();
-    let turns = world.probe.turns - turns;
-    // Reading the counters is a few reads by itself. A turn that begins with a write does not
-    // sleep.
-    assert!(reads - before.0 <= ROUNDS + 8, "{} reads", reads - before.0);
-    assert_eq!(writes - before.1, ROUNDS, "writes");
-    assert!(turns as usize <= 2 * ROUNDS, "{turns} turns");
+    let calls = world.events.system_calls().since(before);
+    assert_eq!((calls.reads, calls.writes), (ROUNDS, ROUNDS));
+    // A turn that begins with a write does not sleep.
+    assert!(calls.waits <= 2 * ROUNDS, "{calls:?}");
 }
 
 #[test]

@@ -13,14 +13,13 @@ mod server;
 
 use server::{INITIALIZE, call, config, modern_call, modern_fields, post};
 
-use crate::probe::{PATIENCE, calls};
+use crate::probe::PATIENCE;
 use crate::stdio::{PORT, helper_command, said, say, story};
 
 struct World {
     events: EventLoop,
     hub: Hub,
     port: u16,
-    turns: usize,
 }
 
 impl World {
@@ -34,16 +33,10 @@ impl World {
         let listener = hub.listen_http("127.0.0.1", 0);
         events.settle(&mut [&mut hub]);
         let port = events.local_port(0, listener).unwrap();
-        Self {
-            events,
-            hub,
-            port,
-            turns: 0,
-        }
+        Self { events, hub, port }
     }
 
     fn turn(&mut self) {
-        self.turns += 1;
         self.events.turn(&mut [&mut self.hub]).unwrap();
     }
 
@@ -119,8 +112,8 @@ fn session_of(answer: &str) -> String {
 #[test]
 #[cfg(target_os = "linux")]
 fn eight_clients_cost_two_and_a_half_system_calls_a_request() {
-    const ROUNDS: usize = 100;
-    const REQUESTS: usize = 8 * ROUNDS;
+    const ROUNDS: u64 = 100;
+    const REQUESTS: u64 = 8 * ROUNDS;
     let mut world = World::new();
     let mut clients = world.connect(8);
     let open = vec![post("", INITIALIZE); 8];
@@ -135,11 +128,11 @@ fn eight_clients_cost_two_and_a_half_system_calls_a_request() {
     let longer = vec![post(&fields, &modern_call("echo", "1", &"x".repeat(4 << 10))); 8];
     for requests in [in_session, stateless, longer] {
         world.round(&mut clients, &requests);
-        let (turns, before) = (world.turns, calls());
+        let before = world.events.system_calls();
         for _ in 0..ROUNDS {
             world.round(&mut clients, &requests);
         }
-        let after = calls();
+        let calls = world.events.system_calls().since(before);
         for client in &clients {
             assert!(
                 client.text().starts_with("HTTP/1.1 200 "),
@@ -147,15 +140,10 @@ fn eight_clients_cost_two_and_a_half_system_calls_a_request() {
                 client.text()
             );
         }
-        let waits = world.turns - turns;
-        let (reads, writes) = (after.0 - before.0, after.1 - before.1);
-        // Reading the counters costs a few reads.
-        assert!(reads <= REQUESTS + 8, "{reads} reads");
-        assert_eq!(writes, REQUESTS, "writes");
-        let all = waits + reads + writes;
+        assert_eq!((calls.reads, calls.writes), (REQUESTS, REQUESTS));
         assert!(
-            2 * all <= 5 * REQUESTS,
-            "{all} calls for {REQUESTS} requests: {waits} waits, {reads} reads, {writes} writes"
+            2 * calls.total() <= 5 * REQUESTS,
+            "{calls:?} for {REQUESTS} requests"
         );
     }
 }
@@ -183,10 +171,9 @@ pub(crate) fn scale() {
     let requests = vec![post(&fields, &modern_call("echo", "1", "hello")); 8];
     world.round(&mut few, &requests);
     let cost = |world: &mut World, few: &mut Vec<Client>| {
-        let (turns, before) = (world.turns, calls());
+        let before = world.events.system_calls();
         world.round(few, &requests);
-        let after = calls();
-        [world.turns - turns, after.0 - before.0, after.1 - before.1]
+        world.events.system_calls().since(before)
     };
     let alone = cost(&mut world, &mut few);
 

@@ -357,17 +357,6 @@ pub(crate) fn shell(script: &str) -> OpenSpec {
     child("sh", &["-c", script])
 }
 
-/// The calls of read and write that this thread has made. Linux: proc(5), `io`.
-#[cfg(target_os = "linux")]
-pub(crate) fn calls() -> (usize, usize) {
-    let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
-    let field = |name| {
-        let line = io.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().parse().unwrap()
-    };
-    (field("syscr:"), field("syscw:"))
-}
-
 #[track_caller]
 pub(crate) fn assert_fault(fault: Option<&IoFault>, kind: FaultKind, words: &[&str]) {
     let fault = fault.expect("a fault");

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use drawspan::clock::{Deadline, Now, Uptime};
 use drawspan::codec::outbuf::OutBuf;
 use drawspan::ids::WireId;
-use drawspan::io::EventLoop;
+use drawspan::io::{EventLoop, SystemCalls};
 use drawspan::limits::Limits;
 use drawspan::link::{Driven, IoEvent, IoRequest, OpenSpec};
 
-use crate::probe::{PATIENCE, calls};
+use crate::probe::PATIENCE;
 use crate::stdio::{PORT, helper_command, said, say, story};
 
 /// The listener's wire; connections are the numbers above it.
@@ -201,35 +201,30 @@ impl Server {
         }
     }
 
-    /// Waits and calls of read and write that a request costs us, times `rounds` of all clients.
-    fn cost<C: Read + Write>(&mut self, clients: &mut [C], rounds: usize) -> [usize; 3] {
+    /// What `rounds` of all clients cost us.
+    fn cost<C: Read + Write>(&mut self, clients: &mut [C], rounds: u64) -> SystemCalls {
         self.round(clients);
-        let (turns, before) = (self.turns, calls());
+        let before = self.events.system_calls();
         for _ in 0..rounds {
             self.round(clients);
         }
-        let after = calls();
-        // The clients are in this thread, too, but call recv and send, which are not counted.
-        // (Reading the counters costs a few reads.)
-        [self.turns - turns, after.0 - before.0, after.1 - before.1]
+        self.events.system_calls().since(before)
     }
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn eight_connections_cost_one_read_and_one_write_a_request() {
-    const ROUNDS: usize = 200;
-    const REQUESTS: usize = 8 * ROUNDS;
+    const ROUNDS: u64 = 200;
+    const REQUESTS: u64 = 8 * ROUNDS;
     let mut server = Server::new();
     let port = server.listen();
     let mut clients = server.connect(port, 8);
-    let [waits, reads, writes] = server.cost(&mut clients, ROUNDS);
-    assert!(reads <= REQUESTS + 8, "{reads} reads");
-    assert_eq!(writes, REQUESTS, "writes");
-    let all = waits + reads + writes;
+    let calls = server.cost(&mut clients, ROUNDS);
+    assert_eq!((calls.reads, calls.writes), (REQUESTS, REQUESTS));
     assert!(
-        2 * all <= 5 * REQUESTS,
-        "{all} calls for {REQUESTS} requests: {waits} waits, {reads} reads, {writes} writes"
+        2 * calls.total() <= 5 * REQUESTS,
+        "{calls:?} for {REQUESTS} requests"
     );
 }
 
@@ -251,15 +246,14 @@ fn an_answer_leaves_before_the_next_client_is_heard() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_unix_socket_costs_no_more() {
-    const ROUNDS: usize = 500;
+    const ROUNDS: u64 = 500;
     let mut server = Server::new();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let wire = server.echo.mint();
     server.events.adopt(0, wire, ours).unwrap();
     let mut clients = [theirs];
-    let [waits, reads, writes] = server.cost(&mut clients, ROUNDS);
-    assert!(reads <= ROUNDS + 8, "{reads} reads");
-    assert_eq!([waits, writes], [ROUNDS, ROUNDS]);
+    let calls = server.cost(&mut clients, ROUNDS);
+    assert_eq!([calls.waits, calls.reads, calls.writes], [ROUNDS; 3]);
     // That the peer has read an answer is no news; with room to write it would be.
     let before = server.turns;
     for _ in 0..20 {
@@ -319,7 +313,7 @@ fn ten_thousand_connections_are_served_and_cost_nothing_while_idle() {
 /// The helper of the test above.
 #[cfg(target_os = "linux")]
 pub(crate) fn scale() {
-    const ROUNDS: usize = 200;
+    const ROUNDS: u64 = 200;
     const CROWD: usize = 10_000;
     let mut server = Server::new();
     let most = server.events.descriptors_max();
@@ -343,10 +337,12 @@ pub(crate) fn scale() {
     let crowded = server.cost(&mut few, ROUNDS);
     // Bytes, the buffer to send from, and word that it has left.
     let requests = 8 * (ROUNDS + 1);
-    assert_eq!(server.echo.calls - before, 3 * requests);
-    for (with, without) in crowded.into_iter().zip(alone) {
-        assert!(with <= without + ROUNDS, "{crowded:?}, alone {alone:?}");
-    }
+    assert_eq!((server.echo.calls - before) as u64, 3 * requests);
+    assert_eq!((crowded.reads, crowded.writes), (alone.reads, alone.writes));
+    assert!(
+        crowded.waits <= alone.waits + ROUNDS,
+        "{crowded:?}, alone {alone:?}"
+    );
     // That the loop does not walk through the crowd itself is the compiler's proof: `io::table::Table`,
     // which holds the wires, has no way to.
 
