@@ -7,7 +7,7 @@ use std::fmt;
 pub use self::mask::{is_secret_name, is_secret_parameter, mask_text, mask_url};
 
 /// A token, password or key. `Debug` and `Display` print `***`; only [`Secret::expose`] gives the value.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret<T = String>(T);
 
 impl<T> Secret<T> {
@@ -19,6 +19,11 @@ impl<T> Secret<T> {
     /// The value itself, for the one place that sends or compares it.
     pub const fn expose(&self) -> &T {
         &self.0
+    }
+
+    /// The value itself, to be used up.
+    pub fn into_inner(self) -> T {
+        self.0
     }
 }
 

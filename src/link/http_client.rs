@@ -63,13 +63,13 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::http1::WriteError;
 use crate::codec::outbuf::OutBuf;
 use crate::codec::scan::ScanLimits;
+use crate::codec::shared_text::SharedText;
 use crate::ids::{IdMap, UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
 use crate::link::websocket::Full;
 use crate::link::{FaultKind, IoEvent, IoFault, IoRequest};
 use crate::protocol::client::{Outgoing, OutgoingKind, RequestEnd};
-use crate::protocol::revision::Revision;
 use crate::secret::Quoted;
 
 /// How long the answer to a message may go on, when nothing in it is of use any more, before its connection is
@@ -85,6 +85,8 @@ const INITIALIZED: &str = "notifications/initialized";
 #[derive(Debug)]
 pub struct HttpLink {
     client: Client,
+    /// Path and query of the server.
+    path: SharedText,
     fields: Result<FieldWriter, WriteError>,
     call_limits: CallLimits,
     out_bytes_max: usize,
@@ -99,7 +101,6 @@ pub struct HttpLink {
     /// Until when `notifications/initialized` holds the others up.
     holding: Option<Uptime>,
     exchanges: IdMap<ExchangeId, Purpose>,
-    requests: IdMap<UpstreamRequestId, ExchangeId>,
     /// Requests whose stream is to be taken up again, and when.
     waiting: BTreeMap<UpstreamRequestId, (Uptime, Box<Call>)>,
     listen: Listen,
@@ -119,8 +120,7 @@ enum Life {
 /// What was agreed on with the server.
 #[derive(Debug, Default)]
 struct Session {
-    id: Option<String>,
-    revision: Option<Revision>,
+    fields: SessionFields,
     /// The server has said that it does not know it.
     lost: bool,
 }
@@ -128,11 +128,11 @@ struct Session {
 /// What an exchange is for.
 #[derive(Debug)]
 enum Purpose {
-    Call(Box<Call>),
+    Call(Call),
     /// A notification or an answer of ours.
     Note {
         initialized: bool,
-        reply: Option<Other>,
+        reply: Option<Box<Other>>,
     },
     Listen,
     Delete,
@@ -144,6 +144,7 @@ impl HttpLink {
     pub fn new(target: HttpTarget, bounds: HttpBounds, limits: &Limits) -> Self {
         let fields = FieldWriter::new(&target);
         Self {
+            path: target.url.path_and_query.clone().into(),
             client: Client::new(target, limits, bounds.out_bytes_max),
             fields,
             call_limits: CallLimits {
@@ -161,7 +162,6 @@ impl HttpLink {
             held: VecDeque::new(),
             holding: None,
             exchanges: IdMap::new(),
-            requests: IdMap::new(),
             waiting: BTreeMap::new(),
             listen: Listen::new(bounds.message_bytes_max),
             quiet_until: Uptime::ZERO,
@@ -195,7 +195,7 @@ impl HttpLink {
     ///
     /// # Errors
     /// [`Full`] when too much would wait; nothing was queued.
-    pub fn send(&mut self, now: Now, message: Outgoing, wires: &mut WireMint) -> Result<(), Full> {
+    pub fn send(&mut self, now: Now, message: &Outgoing, wires: &mut WireMint) -> Result<(), Full> {
         if self.life != Life::Up {
             log::debug!("message dropped, the link is not up");
             return Ok(());
@@ -212,8 +212,12 @@ impl HttpLink {
                 value,
             });
         }
-        self.held.push_back(message);
         self.release(now, wires);
+        if self.may_go(message) {
+            self.post(now, message, wires);
+        } else {
+            self.held.push_back(message.clone());
+        }
         Ok(())
     }
 
@@ -223,7 +227,9 @@ impl HttpLink {
         let _ = (now, wires);
         self.held.retain(|held| request_id(&held.kind) != Some(id));
         self.waiting.remove(&id);
-        if let Some(exchange) = self.requests.remove(&id) {
+        let of_id = |purpose: &Purpose| matches!(purpose, Purpose::Call(call) if call.id == id);
+        let found = self.exchanges.iter().find(|(_, purpose)| of_id(purpose));
+        if let Some(exchange) = found.map(|(exchange, _)| *exchange) {
             self.exchanges.remove(&exchange);
             self.client.cancel(exchange);
         }
@@ -240,7 +246,6 @@ impl HttpLink {
         self.life = Life::Closing(now.after(self.end_timeout));
         self.held.clear();
         self.waiting.clear();
-        self.requests = IdMap::new();
         self.listen.reset();
         let exchanges = std::mem::take(&mut self.exchanges);
         let is_note = |exchange| matches!(exchanges.get(&exchange), Some(Purpose::Note { .. }));
@@ -341,7 +346,6 @@ impl HttpLink {
     }
 
     fn ended(&mut self, id: UpstreamRequestId, end: RequestEnd) {
-        self.requests.remove(&id);
         let lost = matches!(
             end,
             RequestEnd::SessionLost { .. } | RequestEnd::SessionDoubtful(_)
@@ -360,19 +364,9 @@ impl HttpLink {
         self.held.clear();
         self.holding = None;
         self.exchanges = IdMap::new();
-        self.requests = IdMap::new();
         self.waiting.clear();
         self.listen.reset();
         self.events.push_back(UpstreamEvent::Closed(why));
-    }
-}
-
-impl Session {
-    fn fields(&self) -> SessionFields<'_> {
-        SessionFields {
-            id: self.id.as_deref(),
-            revision: self.revision,
-        }
     }
 }
 

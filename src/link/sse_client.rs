@@ -30,6 +30,7 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::http_body::Framing;
 use crate::codec::http1::{ResponseHead, WriteError};
 use crate::codec::outbuf::OutBuf;
+use crate::codec::shared_text::SharedText;
 use crate::ids::{UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::http_client::{
@@ -50,6 +51,7 @@ const STREAM: &str = "event stream";
 pub struct SseLink {
     client: Client,
     fields: Result<FieldWriter, WriteError>,
+    session: SessionFields,
     out_bytes_max: usize,
     note_timeout: std::time::Duration,
     begin_timeout: std::time::Duration,
@@ -73,7 +75,7 @@ enum Life {
     Up {
         stream: ExchangeId,
         /// Path and query to send messages to.
-        endpoint: String,
+        endpoint: SharedText,
     },
     Closed,
 }
@@ -93,6 +95,7 @@ impl SseLink {
         Self {
             client: Client::new(target, limits, bounds.out_bytes_max),
             fields,
+            session: SessionFields::default(),
             out_bytes_max: bounds.out_bytes_max,
             note_timeout: limits.request_timeout,
             begin_timeout: limits.session_begin_timeout,
@@ -110,13 +113,14 @@ impl SseLink {
         if !matches!(self.life, Life::Idle) {
             return;
         }
-        let rest = match &self.fields {
-            Ok(fields) => fields.get(SessionFields::default(), None),
+        let mut rest = self.client.buffer();
+        let written = match &self.fields {
+            Ok(fields) => fields.get(&mut rest, &self.session, None),
             Err(error) => Err(error.clone()),
         };
-        match rest {
-            Ok(rest) => {
-                let path = self.client.target().url.path_and_query.clone();
+        match written {
+            Ok(()) => {
+                let path = self.client.target().url.path_and_query.clone().into();
                 let stream = self.client.submit(now, Method::Get, path, rest, wires);
                 self.life = Life::Opening {
                     stream,
@@ -138,7 +142,7 @@ impl SseLink {
     ///
     /// # Errors
     /// [`Full`] when too much would wait; nothing was queued.
-    pub fn send(&mut self, now: Now, message: Outgoing, wires: &mut WireMint) -> Result<(), Full> {
+    pub fn send(&mut self, now: Now, message: &Outgoing, wires: &mut WireMint) -> Result<(), Full> {
         if !matches!(self.life, Life::Up { .. }) {
             log::debug!("message dropped, the link is not up");
             return Ok(());
@@ -152,7 +156,7 @@ impl SseLink {
                 value,
             });
         }
-        self.held.push_back(message);
+        self.held.push_back(message.clone());
         self.release(now, wires);
         Ok(())
     }
@@ -246,18 +250,12 @@ impl SseLink {
             return;
         };
         let id = request_id(&message.kind);
-        let written = match &self.fields {
-            Ok(fields) => fields.post(message, SessionFields::default()),
-            Err(error) => Err(error.clone()),
-        };
-        let rest = match written {
-            Ok(rest) => rest,
-            Err(error) => {
-                let why = format!("message cannot be sent: {error}");
-                return self.ended(id, RequestEnd::NotSent(why));
-            }
-        };
         let path = endpoint.clone();
+        let mut rest = self.client.buffer();
+        if let Err(error) = self.write(&mut rest, message) {
+            let why = format!("message cannot be sent: {error}");
+            return self.ended(id, RequestEnd::NotSent(why));
+        }
         let exchange = self.client.submit(now, Method::Post, path, rest, wires);
         if id.is_none() {
             let until = now.after(self.note_timeout);
@@ -269,6 +267,16 @@ impl SseLink {
             self.holding = Some((exchange, now.after(self.begin_timeout)));
         }
         self.posts.insert(exchange, Post { id, reply: None });
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>, message: &Outgoing) -> Result<(), WriteError> {
+        if let Dialect::Session(revision) = message.dialect {
+            self.session.agree(revision)?;
+        }
+        match &self.fields {
+            Ok(fields) => fields.post(out, message, &self.session),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     fn step(&mut self, now: Now, step: Step<'_>) {
@@ -380,6 +388,7 @@ impl SseLink {
             }
             Ok(url) => {
                 let endpoint = url.path_and_query;
+                let endpoint = endpoint.into();
                 self.life = Life::Up { stream, endpoint };
                 self.events.push_back(UpstreamEvent::Up);
             }

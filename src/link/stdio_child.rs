@@ -244,7 +244,12 @@ impl StdioChild {
     ///
     /// # Errors
     /// More would wait than is allowed: the server is not reading. Nothing was queued.
-    pub fn send(&mut self, now: Now, message: Outgoing, _wires: &mut WireMint) -> Result<(), Full> {
+    pub fn send(
+        &mut self,
+        now: Now,
+        message: &Outgoing,
+        _wires: &mut WireMint,
+    ) -> Result<(), Full> {
         let Some(wire) = self.wire else {
             return Ok(());
         };
@@ -255,7 +260,7 @@ impl StdioChild {
             self.handle_refused(now);
             return Ok(());
         }
-        self.frames.send(&message)?;
+        self.frames.send(message)?;
         self.unsent = true;
         self.io.push_back(IoRequest::Flush(wire));
         Ok(())

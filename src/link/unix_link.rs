@@ -125,12 +125,12 @@ impl UnixLink {
     pub fn send(
         &mut self,
         _now: Now,
-        message: Outgoing,
+        message: &Outgoing,
         _wires: &mut WireMint,
     ) -> Result<(), Full> {
         match (self.wire, self.state) {
             (Some(wire), State::Opening | State::Open) => {
-                self.frames.send(&message)?;
+                self.frames.send(message)?;
                 self.io.push_back(IoRequest::Flush(wire));
                 Ok(())
             }
@@ -237,7 +237,7 @@ mod tests {
         let (mut link, mut mint) = opened();
         link.handle_io(NOW, WIRE, IoEvent::Opened, &mut mint);
         link.handle_io(NOW, WIRE, IoEvent::Bytes(b"{}\n[1"), &mut mint);
-        assert_eq!(link.send(NOW, message(), &mut mint), Ok(()));
+        assert_eq!(link.send(NOW, &message(), &mut mint), Ok(()));
         assert_eq!(story(&mut link), "up {} Open Flush ");
         let out = link.outgoing(WIRE).map(|out| out.pending().to_vec());
         assert_eq!(out.as_deref(), Some(&b"[]\n"[..]));
@@ -255,7 +255,7 @@ mod tests {
         link.close(NOW, &mut mint);
         link.close(NOW, &mut mint);
         assert_eq!(story(&mut link), "[connection closed] Open Finish ");
-        assert_eq!(link.send(NOW, message(), &mut mint), Ok(()));
+        assert_eq!(link.send(NOW, &message(), &mut mint), Ok(()));
         assert_eq!(story(&mut link), "", "the wire is never mentioned again");
     }
 

@@ -92,7 +92,7 @@ impl UpstreamLink {
     ///
     /// # Errors
     /// When the server does not read what is queued already; nothing was added.
-    pub fn send(&mut self, now: Now, message: Outgoing, wires: &mut WireMint) -> Result<(), Full> {
+    pub fn send(&mut self, now: Now, message: &Outgoing, wires: &mut WireMint) -> Result<(), Full> {
         each!(self, link => link.send(now, message, wires))
     }
 

@@ -130,7 +130,7 @@ impl World {
 
     fn send(&mut self, message: Outgoing) {
         let (now, mint) = (self.events.now(), &mut self.machine.mint);
-        with!(self.machine, link => link.send(now, message, mint)).unwrap();
+        with!(self.machine, link => link.send(now, &message, mint)).unwrap();
         self.machine.note();
         self.events.settle(&mut [&mut self.machine]);
     }

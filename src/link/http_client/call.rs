@@ -52,13 +52,13 @@ pub(super) struct Call {
     in_session: bool,
     resumable: bool,
     batches: bool,
-    limits: CallLimits,
     reply: Reply,
     answered: bool,
     /// An event was left out: it may have been the answer.
     oversized: Option<usize>,
     last_words: Vec<u8>,
-    pub(super) feed: Feed,
+    /// The stream that it is answered on, if it is one.
+    feed: Option<Box<Feed>>,
     /// GETs since the last progress.
     attempts: usize,
 }
@@ -75,7 +75,7 @@ enum Reply {
     Awaited,
     Json(Json),
     Events,
-    Other(Other),
+    Other(Box<Other>),
 }
 
 /// A body of JSON.
@@ -106,7 +106,6 @@ impl Call {
         initialize: bool,
         in_session: bool,
         dialect: Dialect,
-        limits: CallLimits,
     ) -> Self {
         let (resumable, batches) = match dialect {
             Dialect::Session(revision) => (true, revision.has_batches()),
@@ -119,26 +118,39 @@ impl Call {
             in_session,
             resumable,
             batches,
-            limits,
             reply: Reply::Awaited,
             answered: false,
             oversized: None,
             last_words: Vec::new(),
-            feed: Feed::new(limits.message_bytes_max),
+            feed: None,
             attempts: 0,
         }
     }
 
+    /// The id to resume its stream behind.
+    pub(super) fn last_id(&self) -> Option<&str> {
+        self.feed.as_ref()?.last_id()
+    }
+
     /// The head of an answer.
-    pub(super) fn head(&mut self, now: Now, head: &ResponseHead, framing: Framing) -> Next {
+    pub(super) fn head(
+        &mut self,
+        now: Now,
+        head: &ResponseHead,
+        framing: Framing,
+        limits: &CallLimits,
+    ) -> Next {
         let kind = Kind::of(now, head, framing);
         if self.attempts > 0 {
-            return self.head_of_resumed(kind);
+            return self.head_of_resumed(kind, limits);
         }
         self.reply = match kind {
-            Kind::Events => Reply::Events,
+            Kind::Events => {
+                self.feed = Some(Box::new(Feed::new(limits.message_bytes_max)));
+                Reply::Events
+            }
             Kind::Json { typed } => {
-                let limit = self.limits.message_bytes_max;
+                let limit = limits.message_bytes_max;
                 if let Framing::Length(length) = framing {
                     let value = usize::try_from(length).unwrap_or(usize::MAX);
                     if value > limit {
@@ -151,16 +163,18 @@ impl Call {
                     body: Vec::new(),
                 })
             }
-            Kind::Other(other) => Reply::Other(other),
+            Kind::Other(other) => Reply::Other(Box::new(other)),
         };
         Next::Going
     }
 
     /// The answer to a GET that was to take the stream up again.
-    fn head_of_resumed(&mut self, kind: Kind) -> Next {
+    fn head_of_resumed(&mut self, kind: Kind, limits: &CallLimits) -> Next {
         let other = match kind {
             Kind::Events => {
-                self.feed.reconnect();
+                if let Some(feed) = &mut self.feed {
+                    feed.reconnect();
+                }
                 self.reply = Reply::Events;
                 return Next::Going;
             }
@@ -174,7 +188,7 @@ impl Call {
         let why = format!("stream could not be resumed: HTTP status {status}");
         if matches!(status, 429 | 500..=599) && status != 501 {
             let wait = Duration::from_millis(other.status.retry_after_ms.unwrap_or(0));
-            return self.interrupted(why, Some(wait));
+            return self.interrupted(why, Some(wait), limits);
         }
         let end = other.into_end(self.in_session);
         if matches!(end, RequestEnd::SessionLost { .. }) {
@@ -184,11 +198,16 @@ impl Call {
     }
 
     /// Bytes of the body.
-    pub(super) fn data(&mut self, data: &[u8], events: &mut VecDeque<UpstreamEvent>) -> Next {
+    pub(super) fn data(
+        &mut self,
+        data: &[u8],
+        limits: &CallLimits,
+        events: &mut VecDeque<UpstreamEvent>,
+    ) -> Next {
         match &mut self.reply {
             Reply::Awaited => Next::Going,
             Reply::Json(Json { body, .. }) => {
-                let limit = self.limits.message_bytes_max;
+                let limit = limits.message_bytes_max;
                 let value = body.len().saturating_add(data.len());
                 if value > limit {
                     return Next::Over(Some(RequestEnd::TooLarge { value, limit }));
@@ -198,12 +217,12 @@ impl Call {
             }
             Reply::Other(other) => {
                 if other.take(data) {
-                    return self.end(events);
+                    return self.end(limits, events);
                 }
                 Next::Going
             }
             Reply::Events => {
-                self.events(data, events);
+                self.events(data, limits, events);
                 if self.answered {
                     Next::Answered
                 } else {
@@ -213,7 +232,7 @@ impl Call {
         }
     }
 
-    fn events(&mut self, data: &[u8], events: &mut VecDeque<UpstreamEvent>) {
+    fn events(&mut self, data: &[u8], limits: &CallLimits, events: &mut VecDeque<UpstreamEvent>) {
         let Self {
             id,
             feed,
@@ -221,9 +240,9 @@ impl Call {
             last_words,
             answered,
             batches,
-            limits,
             ..
         } = self;
+        let Some(feed) = feed else { return };
         feed.feed(data, |fed| match fed {
             Fed::Message(bytes) => {
                 let unpacked = unpack(bytes, *id, *batches, &limits.scan);
@@ -245,29 +264,38 @@ impl Call {
     }
 
     /// The answer is whole.
-    pub(super) fn end(&mut self, events: &mut VecDeque<UpstreamEvent>) -> Next {
+    pub(super) fn end(
+        &mut self,
+        limits: &CallLimits,
+        events: &mut VecDeque<UpstreamEvent>,
+    ) -> Next {
         match std::mem::replace(&mut self.reply, Reply::Awaited) {
             Reply::Awaited => Next::Over(Some(RequestEnd::Accepted)),
-            Reply::Json(json) => Next::Over(self.json(json, events)),
+            Reply::Json(json) => Next::Over(self.json(json, limits, events)),
             Reply::Other(other) => {
                 // A refusal that names the request has nothing to do with the session, whatever it says.
                 let body = &other.status.body;
-                let unpacked = unpack(body, self.id, false, &self.limits.scan);
+                let unpacked = unpack(body, self.id, false, &limits.scan);
                 let own = matches!(unpacked, Unpacked::One { answer: Some(_) });
                 Next::Over(Some(other.into_end(self.in_session && !own)))
             }
             Reply::Events => {
-                let why = if self.feed.is_amid_event() {
+                let why = if self.feed.as_ref().is_some_and(|feed| feed.is_amid_event()) {
                     "stream ended before the answer, within a message"
                 } else {
                     "stream ended before the answer"
                 };
-                self.interrupted(why.to_owned(), None)
+                self.interrupted(why.to_owned(), None, limits)
             }
         }
     }
 
-    fn json(&mut self, json: Json, events: &mut VecDeque<UpstreamEvent>) -> Option<RequestEnd> {
+    fn json(
+        &mut self,
+        json: Json,
+        limits: &CallLimits,
+        events: &mut VecDeque<UpstreamEvent>,
+    ) -> Option<RequestEnd> {
         let Json {
             status,
             typed,
@@ -277,7 +305,7 @@ impl Call {
         if body.trim_ascii().is_empty() {
             return Some(RequestEnd::Accepted);
         }
-        let unpacked = unpack(&body, id, self.batches, &self.limits.scan);
+        let unpacked = unpack(&body, id, self.batches, &limits.scan);
         if !typed {
             if !matches!(body.trim_ascii_start(), [b'{' | b'[', ..]) {
                 return Some(unexpected(status, "no Content-Type".to_owned(), &body));
@@ -306,30 +334,34 @@ impl Call {
             self.last_words.extend_from_slice(&body);
         }
         deliver(unpacked, body, id, events);
-        otherwise.map(|end| self.unanswered(end))
+        otherwise.map(|end| self.unanswered(end, limits))
     }
 
     /// The exchange came to nothing.
-    pub(super) fn failed(&mut self, fault: Fault) -> Next {
+    pub(super) fn failed(&mut self, fault: Fault, limits: &CallLimits) -> Next {
         let resuming = self.attempts > 0;
         match (fault, &self.reply) {
-            (Fault::NotOpened(fault), Reply::Awaited) if resuming => self.again(fault.message),
+            (Fault::NotOpened(fault), Reply::Awaited) if resuming => {
+                self.again(fault.message, limits)
+            }
             (Fault::NotSent(why) | Fault::Broken(why), Reply::Awaited) if resuming => {
-                self.again(why)
+                self.again(why, limits)
             }
-            (Fault::Broken(why), Reply::Events) => {
-                self.interrupted(format!("stream ended before the answer: {why}"), None)
-            }
+            (Fault::Broken(why), Reply::Events) => self.interrupted(
+                format!("stream ended before the answer: {why}"),
+                None,
+                limits,
+            ),
             (fault, _) => Next::Over(Some(end_of(fault))),
         }
     }
 
-    fn again(&mut self, why: String) -> Next {
-        self.interrupted(why, Some(Duration::ZERO))
+    fn again(&mut self, why: String, limits: &CallLimits) -> Next {
+        self.interrupted(why, Some(Duration::ZERO), limits)
     }
 
     /// The stream is gone. `refused` is set when a try to take it up came to nothing: at least so long to wait.
-    fn interrupted(&mut self, why: String, refused: Option<Duration>) -> Next {
+    fn interrupted(&mut self, why: String, refused: Option<Duration>, limits: &CallLimits) -> Next {
         if self.answered {
             return Next::Over(None);
         }
@@ -337,20 +369,21 @@ impl Call {
             let value = limit.saturating_add(1);
             return Next::Over(Some(RequestEnd::TooLarge { value, limit }));
         }
-        if !self.resumable || self.feed.last_id().is_none() {
-            return Next::Over(Some(self.unanswered(RequestEnd::Broken(why))));
-        }
-        if self.feed.take_progress() {
+        let feed = self.feed.as_mut().filter(|_| self.resumable);
+        let Some(feed) = feed.filter(|feed| feed.last_id().is_some()) else {
+            return Next::Over(Some(self.unanswered(RequestEnd::Broken(why), limits)));
+        };
+        if feed.take_progress() {
             self.attempts = 0;
         }
-        let limit = self.limits.resume_attempts_max;
+        let limit = limits.resume_attempts_max;
         if self.attempts >= limit {
             let why = format!("stream could not be resumed, {limit} tries: {why}");
             return Next::Over(Some(RequestEnd::Broken(why)));
         }
         self.attempts += 1;
         self.reply = Reply::Awaited;
-        let mut wait = self.feed.wait();
+        let mut wait = feed.wait();
         if let Some(least) = refused {
             let doublings = u32::try_from(self.attempts).unwrap_or(u32::MAX).min(5);
             let grown = Duration::from_millis(500) * 2_u32.pow(doublings);
@@ -361,9 +394,9 @@ impl Call {
 
     /// The end of a request whose answer did not come. What the server said last may tell why: an error that
     /// does not say what it answers, where it can answer only one thing.
-    fn unanswered(&mut self, otherwise: RequestEnd) -> RequestEnd {
+    fn unanswered(&mut self, otherwise: RequestEnd, limits: &CallLimits) -> RequestEnd {
         let body = std::mem::take(&mut self.last_words);
-        let error = is_error_without_id(&body, &self.limits.scan);
+        let error = is_error_without_id(&body, &limits.scan);
         let speaks_of_error = body.windows(7).any(|part| part == b"\"error\"");
         let doubtful = self.in_session && speaks_of_error && names_session(&body);
         let status = Box::new(StatusEnd {

@@ -21,11 +21,18 @@ use crate::clock::{Agenda, Now, Uptime};
 use crate::codec::http_body::Framing;
 use crate::codec::http1::ResponseHead;
 use crate::codec::outbuf::OutBuf;
+use crate::codec::shared_text::SharedText;
 use crate::ids::{IdMap, Key, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::{IoEvent, IoFault, IoRequest};
 use crate::protocol::client::BODY_KEPT_MAX;
 use crate::secret::{Quoted, Secret};
+
+/// Buffers of requests that are used again: about as many as are open at once, where some are at all times.
+const SPARE_MAX: usize = 16;
+
+/// Capacity that each of them may keep.
+const SPARE_BYTES: usize = 16 * 1024;
 
 /// One request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,6 +123,10 @@ pub(crate) struct Client {
     /// Last bytes of wires that were let go of in good order; the loop takes them once.
     leaving: BTreeMap<WireId, OutBuf>,
     last_exchange: u64,
+    /// Bytes that are kept of the requests on all connections.
+    kept_bytes: usize,
+    /// Empty buffers for what is kept of the next requests.
+    spare: Vec<Vec<u8>>,
     io: VecDeque<IoRequest>,
 }
 
@@ -134,14 +145,14 @@ struct Job {
     exchange: ExchangeId,
     method: Method,
     /// Where to, path and query; the origin is always the target's.
-    path: String,
+    path: SharedText,
     /// Everything behind the request line, until the answer begins; `None` when it was too much to keep. Holds secrets.
     rest: Option<Secret<Vec<u8>>>,
     written: bool,
     /// Where redirects have led from.
-    visited: Vec<String>,
+    visited: Vec<SharedText>,
     until: Option<Uptime>,
-    redirect: Option<Redirect>,
+    redirect: Option<Box<Redirect>>,
 }
 
 impl Client {
@@ -158,6 +169,8 @@ impl Client {
             places: IdMap::new(),
             leaving: BTreeMap::new(),
             last_exchange: 0,
+            kept_bytes: 0,
+            spare: Vec::new(),
             io: VecDeque::new(),
         }
     }
@@ -175,12 +188,17 @@ impl Client {
         lines.sum()
     }
 
+    /// An empty buffer for everything of a request behind its request line, to be [submitted](Self::submit).
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
     /// Sends a request: on a kept connection, or on a new one. `rest` is everything behind the request line.
     pub(crate) fn submit(
         &mut self,
         now: Now,
         method: Method,
-        path: String,
+        path: SharedText,
         rest: Vec<u8>,
         wires: &mut WireMint,
     ) -> ExchangeId {
@@ -199,6 +217,18 @@ impl Client {
         let kept = self.idle.pop();
         self.place(now, job, kept, wires);
         exchange
+    }
+
+    /// What was kept of a request is not needed any more.
+    fn reuse(&mut self, kept: Option<Secret<Vec<u8>>>) {
+        let Some(mut buffer) = kept.map(Secret::into_inner) else {
+            return;
+        };
+        self.kept_bytes -= buffer.len();
+        if self.spare.len() < SPARE_MAX && buffer.capacity() <= SPARE_BYTES {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
     }
 
     /// Gives an exchange up at `until`, as broken, if it is not over by then. The earliest such time counts.
@@ -269,6 +299,7 @@ impl Client {
         });
         self.places.insert(job.exchange, id);
         if let Some(line) = self.lines.get_mut(&id) {
+            self.kept_bytes += job.kept();
             line.job = Some(job);
         }
         self.write(now, id);
@@ -277,8 +308,15 @@ impl Client {
 
     /// Writes the request that waits for this connection, when it is ready.
     fn write(&mut self, now: Now, id: WireId) {
-        let kept: usize = self.lines.values().filter_map(|line| line.kept()).sum();
-        let room = kept <= self.kept_bytes_max;
+        debug_assert_eq!(
+            self.kept_bytes,
+            self.lines
+                .values()
+                .filter_map(|line| line.kept())
+                .sum::<usize>(),
+            "something was kept, or given up, and not counted"
+        );
+        let room = self.kept_bytes <= self.kept_bytes_max;
         let Some(line) = self.lines.get_mut(&id) else {
             return;
         };
@@ -286,7 +324,7 @@ impl Client {
         let Some(job) = job.as_mut().filter(|job| !job.written && wire.is_idle()) else {
             return;
         };
-        let (method, path) = (job.method.as_str(), job.path.as_str());
+        let (method, path) = (job.method.as_str(), &*job.path);
         let rest = job.rest.as_ref().map_or(&[][..], |rest| rest.expose());
         let parts = [
             method.as_bytes(),
@@ -297,9 +335,8 @@ impl Client {
         ];
         wire.send(now, &parts);
         job.written = true;
-        if !room {
-            job.rest = None;
-        }
+        let kept = job.rest.take_if(|_| !room);
+        self.reuse(kept);
         self.io.push_back(IoRequest::Flush(id));
     }
 
@@ -433,14 +470,15 @@ impl Client {
             (Piece::Head(head, framing), Some(job)) => {
                 if matches!(head.status, 301 | 302 | 303 | 307 | 308) {
                     let location = head.fields.only("location").map(str::to_owned);
-                    job.redirect = Some(Redirect {
+                    job.redirect = Some(Box::new(Redirect {
                         status: head.status,
                         location,
                         skipped: 0,
-                    });
+                    }));
                     return None;
                 }
-                job.rest = None;
+                let kept = job.rest.take();
+                self.reuse(kept);
                 What::Head(head, framing)
             }
             (Piece::Data(data), Some(job)) => match &mut job.redirect {
@@ -474,7 +512,9 @@ impl Client {
         // Bytes behind the answer would be taken for the next one.
         let reusable = clean && line.wire.is_idle();
         let job = if reusable {
-            line.job.take()?
+            let job = line.job.take()?;
+            self.kept_bytes -= job.kept();
+            job
         } else {
             self.drop_wire(id, false)?
         };
@@ -553,6 +593,7 @@ impl Client {
             self.io.push_back(IoRequest::Close(id));
         }
         let job = line.job?;
+        self.kept_bytes -= job.kept();
         self.places.remove(&job.exchange);
         Some(job)
     }

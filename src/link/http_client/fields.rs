@@ -59,11 +59,52 @@ pub(crate) struct FieldWriter {
     traces_itself: bool,
 }
 
-/// Which session a request belongs to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SessionFields<'a> {
-    pub(crate) id: Option<&'a str>,
-    pub(crate) revision: Option<Revision>,
+/// Which session a request belongs to, and the lines that say so in each head: written when that changes.
+#[derive(Debug, Default)]
+pub(crate) struct SessionFields {
+    id: Option<String>,
+    revision: Option<Revision>,
+    lines: Secret<Vec<u8>>,
+}
+
+impl SessionFields {
+    /// Whether there is a session that has a name.
+    pub(crate) const fn is_named(&self) -> bool {
+        self.id.is_some()
+    }
+
+    /// The server has given the session this name.
+    ///
+    /// # Errors
+    /// When it cannot stand in a head.
+    pub(crate) fn name(&mut self, id: &str) -> Result<(), WriteError> {
+        self.id = Some(id.to_owned());
+        self.write()
+    }
+
+    /// This revision was agreed on.
+    ///
+    /// # Errors
+    /// None that a revision gives rise to.
+    pub(crate) fn agree(&mut self, revision: Revision) -> Result<(), WriteError> {
+        if self.revision == Some(revision) {
+            return Ok(());
+        }
+        self.revision = Some(revision);
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<(), WriteError> {
+        let mut lines = Vec::new();
+        if let Some(id) = &self.id {
+            append_field(&mut lines, "Mcp-Session-Id", id)?;
+        }
+        if let Some(revision) = self.revision {
+            append_field(&mut lines, "MCP-Protocol-Version", revision.as_str())?;
+        }
+        self.lines = Secret::new(lines);
+        Ok(())
+    }
 }
 
 impl FieldWriter {
@@ -104,85 +145,64 @@ impl FieldWriter {
         })
     }
 
-    /// Everything of a POST behind its request line: fields, empty line, body.
+    /// Appends everything of a POST behind its request line: fields, empty line, body. What is appended before
+    /// an error is of no use.
     ///
     /// # Errors
-    /// When the method, a parameter's name or the session id cannot stand in a head.
+    /// When the method or a parameter's name cannot stand in a head.
     pub(crate) fn post(
         &self,
+        out: &mut Vec<u8>,
         message: &Outgoing,
-        session: SessionFields<'_>,
-    ) -> Result<Vec<u8>, WriteError> {
-        let usual = self.message.expose();
-        let id = session.id.map_or(0, str::len);
-        let mut out = Vec::with_capacity(usual.len() + message.body.len() + id + 256);
+        session: &SessionFields,
+    ) -> Result<(), WriteError> {
+        let (usual, lines) = (self.message.expose(), session.lines.expose());
+        out.reserve(usual.len() + lines.len() + message.body.len() + 64);
         out.extend_from_slice(usual);
         match message.dialect {
             Dialect::Handshake => {}
-            Dialect::Session(revision) => {
-                let revision = Some(revision);
-                append_session(
-                    &mut out,
-                    SessionFields {
-                        revision,
-                        ..session
-                    },
-                )?;
-            }
-            Dialect::Stateless(revision) => append_routing(&mut out, &message.kind, revision)?,
+            Dialect::Session(_) => out.extend_from_slice(lines),
+            Dialect::Stateless(revision) => append_routing(out, &message.kind, revision)?,
         }
         if let OutgoingKind::Request { headers, .. } = &message.kind {
             let passed = headers.iter().filter(|(name, _)| !is_param(name));
             for (name, value) in passed.filter(|_| !self.traces_itself) {
-                append_field(&mut out, name, value)?;
+                append_field(out, name, value)?;
             }
         }
         out.extend_from_slice(b"Content-Length: ");
-        append_decimal(&mut out, message.body.len() as u64);
+        append_decimal(out, message.body.len() as u64);
         out.extend_from_slice(b"\r\n\r\n");
         out.extend_from_slice(&message.body);
-        Ok(out)
+        Ok(())
     }
 
-    /// Everything of a GET behind its request line.
+    /// Appends everything of a GET behind its request line.
     ///
     /// # Errors
-    /// When the event id or the session id cannot stand in a head.
+    /// When the event id cannot stand in a head.
     pub(crate) fn get(
         &self,
-        session: SessionFields<'_>,
+        out: &mut Vec<u8>,
+        session: &SessionFields,
         last_event_id: Option<&str>,
-    ) -> Result<Vec<u8>, WriteError> {
-        let mut out = self.common.expose().clone();
-        append_field(&mut out, "Accept", "text/event-stream")?;
-        append_session(&mut out, session)?;
+    ) -> Result<(), WriteError> {
+        out.extend_from_slice(self.common.expose());
+        append_field(out, "Accept", "text/event-stream")?;
+        out.extend_from_slice(session.lines.expose());
         if let Some(id) = last_event_id {
-            append_field(&mut out, "Last-Event-ID", id)?;
+            append_field(out, "Last-Event-ID", id)?;
         }
         out.extend_from_slice(b"\r\n");
-        Ok(out)
+        Ok(())
     }
 
-    /// Everything of a DELETE behind its request line.
-    ///
-    /// # Errors
-    /// When the session id cannot stand in a head.
-    pub(crate) fn delete(&self, session: SessionFields<'_>) -> Result<Vec<u8>, WriteError> {
-        let mut out = self.common.expose().clone();
-        append_session(&mut out, session)?;
+    /// Appends everything of a DELETE behind its request line.
+    pub(crate) fn delete(&self, out: &mut Vec<u8>, session: &SessionFields) {
+        out.extend_from_slice(self.common.expose());
+        out.extend_from_slice(session.lines.expose());
         out.extend_from_slice(b"\r\n");
-        Ok(out)
     }
-}
-
-fn append_session(out: &mut Vec<u8>, session: SessionFields<'_>) -> Result<(), WriteError> {
-    if let Some(id) = session.id {
-        append_field(out, "Mcp-Session-Id", id)?;
-    }
-    if let Some(revision) = session.revision {
-        append_field(out, "MCP-Protocol-Version", revision.as_str())?;
-    }
-    Ok(())
 }
 
 fn append_routing(

@@ -36,7 +36,7 @@ impl HttpLink {
         match self.exchanges.get_mut(&exchange) {
             Some(Purpose::Call(call)) => {
                 let next = match self.session.adopt(call, head) {
-                    Ok(()) => call.head(now, head, framing),
+                    Ok(()) => call.head(now, head, framing, &self.call_limits),
                     Err(why) => Next::Over(Some(RequestEnd::Broken(why))),
                 };
                 self.go_on(now, exchange, next);
@@ -47,9 +47,9 @@ impl HttpLink {
                 // Nothing in a message can be meant for anyone.
                 let idle = matches!(kind, Kind::Events | Kind::Json { .. });
                 if let Kind::Other(other) = kind {
-                    *reply = Some(other);
+                    *reply = Some(Box::new(other));
                 }
-                let taken = reply.as_ref().is_none_or(Other::is_success);
+                let taken = reply.as_ref().is_none_or(|other| other.is_success());
                 if idle {
                     self.client.give_up_at(exchange, now.after(LINGER));
                 }
@@ -74,7 +74,7 @@ impl HttpLink {
         let listens = self.listens_on(exchange);
         match self.exchanges.get_mut(&exchange) {
             Some(Purpose::Call(call)) => {
-                let next = call.data(data, &mut self.events);
+                let next = call.data(data, &self.call_limits, &mut self.events);
                 self.go_on(now, exchange, next);
             }
             Some(Purpose::Note { reply, .. }) => {
@@ -93,7 +93,7 @@ impl HttpLink {
     fn step_end(&mut self, now: Now, exchange: ExchangeId) {
         match self.exchanges.remove(&exchange) {
             Some(Purpose::Call(mut call)) => {
-                let next = call.end(&mut self.events);
+                let next = call.end(&self.call_limits, &mut self.events);
                 self.over(now, call, next);
             }
             Some(Purpose::Note { initialized, reply }) => self.note_over(initialized, reply),
@@ -108,7 +108,7 @@ impl HttpLink {
     fn step_failed(&mut self, now: Now, exchange: ExchangeId, fault: Fault) {
         match self.exchanges.remove(&exchange) {
             Some(Purpose::Call(mut call)) => {
-                let next = call.failed(fault);
+                let next = call.failed(fault, &self.call_limits);
                 self.over(now, call, next);
             }
             Some(Purpose::Note { initialized, .. }) => {
@@ -152,8 +152,7 @@ impl HttpLink {
     }
 
     /// The exchange of a call has ended.
-    fn over(&mut self, now: Now, call: Box<Call>, next: Next) {
-        self.requests.remove(&call.id);
+    fn over(&mut self, now: Now, call: Call, next: Next) {
         match next {
             Next::Going | Next::Answered | Next::Over(None) => {}
             Next::Over(Some(end)) => self.ended(call.id, end),
@@ -161,7 +160,7 @@ impl HttpLink {
                 let id = call.id;
                 self.events
                     .push_back(UpstreamEvent::Resuming { id: Some(id), why });
-                self.waiting.insert(id, (now.after(wait), call));
+                self.waiting.insert(id, (now.after(wait), Box::new(call)));
             }
         }
     }
@@ -171,7 +170,7 @@ impl HttpLink {
         self.listen.begin(now);
     }
 
-    fn note_over(&mut self, initialized: bool, reply: Option<Other>) {
+    fn note_over(&mut self, initialized: bool, reply: Option<Box<Other>>) {
         let Some(other) = reply.filter(|other| !other.is_success()) else {
             return;
         };
@@ -232,7 +231,6 @@ impl Session {
                 Quoted(id)
             ));
         }
-        self.id = Some(id.to_owned());
-        Ok(())
+        self.fields.name(id).map_err(|error| error.to_string())
     }
 }

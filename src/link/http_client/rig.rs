@@ -52,7 +52,7 @@ macro_rules! face {
                 message: Outgoing,
                 wires: &mut WireMint,
             ) -> Result<(), Full> {
-                self.send(now, message, wires)
+                self.send(now, &message, wires)
             }
             fn forget(&mut self, now: Now, id: UpstreamRequestId, wires: &mut WireMint) {
                 self.forget(now, id, wires);

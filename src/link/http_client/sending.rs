@@ -5,17 +5,22 @@ use super::{
     ExchangeId, HttpLink, INITIALIZED, Life, ListenState, Method, Purpose, Session, request_id,
 };
 use crate::clock::Now;
+use crate::codec::http1::WriteError;
 use crate::ids::WireMint;
 use crate::protocol::client::{Dialect, Outgoing, OutgoingKind, RequestEnd};
 
 impl HttpLink {
     pub(super) fn delete(&mut self, now: Now, wires: &mut WireMint) -> Option<ExchangeId> {
-        let (Some(_), false, Ok(fields)) = (&self.session.id, self.session.lost, &self.fields)
-        else {
+        let (true, false, Ok(fields)) = (
+            self.session.fields.is_named(),
+            self.session.lost,
+            &self.fields,
+        ) else {
             return None;
         };
-        let rest = fields.delete(self.session.fields()).ok()?;
-        let path = self.path();
+        let mut rest = self.client.buffer();
+        fields.delete(&mut rest, &self.session.fields);
+        let path = self.path.clone();
         Some(self.client.submit(now, Method::Delete, path, rest, wires))
     }
 
@@ -30,11 +35,12 @@ impl HttpLink {
             self.listen.state = ListenState::Due(self.quiet_until);
             return;
         }
-        let Some(rest) = self.get(self.listen.last_id()) else {
+        let mut rest = self.client.buffer();
+        if !self.get(&mut rest, self.listen.last_id()) {
             self.listen.state = ListenState::NotOffered;
             return;
-        };
-        let path = self.path();
+        }
+        let path = self.path.clone();
         let exchange = self.client.submit(now, Method::Get, path, rest, wires);
         self.exchanges.insert(exchange, Purpose::Listen);
         self.listen.opened(now, exchange);
@@ -42,23 +48,20 @@ impl HttpLink {
 
     pub(super) fn resume(&mut self, now: Now, call: Box<Call>, wires: &mut WireMint) {
         let id = call.id;
-        let Some(rest) = self.get(call.feed.last_id()) else {
+        let mut rest = self.client.buffer();
+        if !self.get(&mut rest, call.last_id()) {
             let why = "stream could not be resumed: its event id cannot be sent".to_owned();
             return self.ended(id, RequestEnd::Broken(why));
-        };
-        let path = self.path();
+        }
+        let path = self.path.clone();
         let exchange = self.client.submit(now, Method::Get, path, rest, wires);
-        self.requests.insert(id, exchange);
-        self.exchanges.insert(exchange, Purpose::Call(call));
+        self.exchanges.insert(exchange, Purpose::Call(*call));
     }
 
-    fn get(&self, last_id: Option<&str>) -> Option<Vec<u8>> {
-        let fields = self.fields.as_ref().ok()?;
-        fields.get(self.session.fields(), last_id).ok()
-    }
-
-    fn path(&self) -> String {
-        self.client.target().url.path_and_query.clone()
+    /// Writes a GET; false when it cannot be sent.
+    fn get(&self, out: &mut Vec<u8>, last_id: Option<&str>) -> bool {
+        let fields = self.fields.as_ref();
+        fields.is_ok_and(|fields| fields.get(out, &self.session.fields, last_id).is_ok())
     }
 
     /// Sends what is held and may go.
@@ -75,7 +78,7 @@ impl HttpLink {
         }
     }
 
-    fn may_go(&self, message: &Outgoing) -> bool {
+    pub(super) fn may_go(&self, message: &Outgoing) -> bool {
         let is_request = matches!(message.kind, OutgoingKind::Request { .. });
         let notes = || {
             let notes = self.exchanges.values();
@@ -85,7 +88,7 @@ impl HttpLink {
         !(self.holding.is_some() && in_session) && (is_request || notes() < self.notes_open_max)
     }
 
-    fn post(&mut self, now: Now, message: &Outgoing, wires: &mut WireMint) {
+    pub(super) fn post(&mut self, now: Now, message: &Outgoing, wires: &mut WireMint) {
         let initialize = matches!(
             (&message.kind, message.dialect),
             (OutgoingKind::Request { method, .. }, Dialect::Handshake) if &**method == "initialize"
@@ -93,36 +96,24 @@ impl HttpLink {
         if initialize {
             self.begin_session();
         }
-        if let Dialect::Session(revision) = message.dialect {
-            self.session.revision = Some(revision);
-        }
-        let written = match &self.fields {
-            Ok(fields) => fields.post(message, self.session.fields()),
-            Err(error) => Err(error.clone()),
-        };
-        let rest = match written {
-            Ok(rest) => rest,
-            Err(error) => {
-                let why = format!("message cannot be sent: {error}");
-                match request_id(&message.kind) {
-                    Some(id) => self.ended(id, RequestEnd::NotSent(why)),
-                    None => log::warn!("{why}"),
-                }
-                return;
+        let mut rest = self.client.buffer();
+        if let Err(error) = self.write(&mut rest, message) {
+            let why = format!("message cannot be sent: {error}");
+            match request_id(&message.kind) {
+                Some(id) => self.ended(id, RequestEnd::NotSent(why)),
+                None => log::warn!("{why}"),
             }
-        };
-        let path = self.path();
+            return;
+        }
+        let path = self.path.clone();
         let exchange = self.client.submit(now, Method::Post, path, rest, wires);
         let purpose = match &message.kind {
             OutgoingKind::Request { id, .. } => {
-                self.requests.insert(*id, exchange);
                 let in_session = match message.dialect {
-                    Dialect::Session(_) => self.session.id.is_some(),
+                    Dialect::Session(_) => self.session.fields.is_named(),
                     Dialect::Handshake | Dialect::Stateless(_) => false,
                 };
-                let dialect = message.dialect;
-                let call = Call::new(*id, initialize, in_session, dialect, self.call_limits);
-                Purpose::Call(Box::new(call))
+                Purpose::Call(Call::new(*id, initialize, in_session, message.dialect))
             }
             OutgoingKind::Notification { method } => {
                 let initialized = &**method == INITIALIZED;
@@ -134,6 +125,17 @@ impl HttpLink {
             OutgoingKind::Answer => self.note(now, exchange, false),
         };
         self.exchanges.insert(exchange, purpose);
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>, message: &Outgoing) -> Result<(), WriteError> {
+        let session = &mut self.session.fields;
+        if let Dialect::Session(revision) = message.dialect {
+            session.agree(revision)?;
+        }
+        match &self.fields {
+            Ok(fields) => fields.post(out, message, session),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     fn note(&mut self, now: Now, exchange: ExchangeId, initialized: bool) -> Purpose {

@@ -77,7 +77,7 @@ impl World {
             dialect: Dialect::Handshake,
             body: text.as_bytes().to_vec(),
         };
-        let sent = self.link.send(at(ms), message, &mut self.mint);
+        let sent = self.link.send(at(ms), &message, &mut self.mint);
         self.note();
         sent
     }

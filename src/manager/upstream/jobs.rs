@@ -81,7 +81,7 @@ impl Upstream {
             OutgoingKind::Request { id, .. } => Some(*id),
             OutgoingKind::Notification { .. } | OutgoingKind::Answer => None,
         };
-        if let Err(full) = line.link.send(turn.now, message, turn.wires) {
+        if let Err(full) = line.link.send(turn.now, &message, turn.wires) {
             let end = RequestEnd::NotReading {
                 value: full.value,
                 limit: full.limit,

@@ -41,13 +41,14 @@ impl Client {
         self.places.remove(&job.exchange);
         let redirect = job.redirect.take()?;
         let from = Uri {
-            path_and_query: job.path.clone(),
+            path_and_query: job.path.to_string(),
             ..self.target.url.clone()
         };
         let location = redirect.location.as_deref().unwrap_or("");
         match self.next_path(&job, &from, &redirect) {
             Ok(path) => {
-                job.visited.push(std::mem::replace(&mut job.path, path));
+                job.visited
+                    .push(std::mem::replace(&mut job.path, path.into()));
                 job.written = false;
                 self.place(now, job, kept, wires);
                 None
@@ -90,7 +91,8 @@ impl Client {
         if to.userinfo || !same_origin(from, &to) {
             return Err("it leads to another origin");
         }
-        if to.path_and_query == job.path || job.visited.contains(&to.path_and_query) {
+        let path = to.path_and_query.as_str();
+        if *job.path == *path || job.visited.iter().any(|before| **before == *path) {
             return Err("it leads back to where it came from");
         }
         if job.visited.len() >= self.redirects_max {

@@ -51,7 +51,7 @@ impl Pair {
     fn ask(&mut self, id: u64) {
         let message = request(id, "tools/call", MODERN);
         self.link
-            .send(now(), message, &mut self.mint)
+            .send(now(), &message, &mut self.mint)
             .expect("room");
         while self.turn() {}
     }
