@@ -242,6 +242,7 @@ impl Client {
                     ticket: of,
                     outcome,
                 } if Some(of) == ticket => {
+                    let outcome = outcome.map(|result| Box::from(&*result));
                     answer = Some(outcome.map_err(|error| error.to_string()));
                 }
                 ManagerOutput::Question {

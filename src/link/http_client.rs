@@ -29,6 +29,7 @@
 //! Never: opens a wire before there is something to ask, sends a message twice that may have run, follows a
 //! redirect to another origin.
 
+mod buffers;
 mod call;
 mod client;
 mod feed;
@@ -47,6 +48,7 @@ mod wire;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use buffers::Buffers;
 use call::{Call, CallLimits};
 pub(in crate::link) use call::{end_of, not_utf8, too_large};
 pub(in crate::link) use client::{Client, ExchangeId, Fault, Method, Step, What};
@@ -63,7 +65,7 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::http1::WriteError;
 use crate::codec::outbuf::OutBuf;
 use crate::codec::scan::ScanLimits;
-use crate::codec::shared_text::SharedText;
+use crate::codec::shared_text::{SharedText, TextPool};
 use crate::ids::{IdMap, UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
@@ -89,6 +91,10 @@ pub struct HttpLink {
     path: SharedText,
     fields: Result<FieldWriter, WriteError>,
     call_limits: CallLimits,
+    /// For bodies of answers, as they come.
+    bodies: Buffers,
+    /// Holds messages while they are being acted on.
+    texts: TextPool,
     out_bytes_max: usize,
     note_timeout: Duration,
     notes_open_max: usize,
@@ -152,6 +158,8 @@ impl HttpLink {
                 resume_attempts_max: bounds.resume_attempts_max,
                 scan: ScanLimits::from(limits),
             },
+            bodies: Buffers::default(),
+            texts: TextPool::new(limits.text_buffer_bytes_max),
             out_bytes_max: bounds.out_bytes_max,
             note_timeout: limits.request_timeout,
             notes_open_max: limits.upstream_notes_open_max,
@@ -338,7 +346,7 @@ impl HttpLink {
         let due: Vec<UpstreamRequestId> = due.map(|(id, _)| *id).collect();
         for id in due {
             if let Some((_, call)) = self.waiting.remove(&id) {
-                self.resume(now, call, wires);
+                self.resume(now, *call, wires);
             }
         }
         self.listen_if_due(now, wires);

@@ -13,6 +13,7 @@
 use crate::codec::lines::{LineDecoder, LineEvent};
 use crate::codec::outbuf::OutBuf;
 use crate::codec::scan::validate;
+use crate::codec::shared_text::TextPool;
 use crate::limits::Limits;
 use crate::link::upstream::UpstreamEvent;
 use crate::link::websocket::Full;
@@ -25,6 +26,8 @@ const SAMPLE_BYTES_MAX: usize = 200;
 #[derive(Debug)]
 pub(super) struct LineFrames {
     lines: LineDecoder,
+    /// Holds the lines while they are being acted on.
+    texts: TextPool,
     json_depth_max: usize,
     out: OutBuf,
     out_bytes_max: usize,
@@ -39,6 +42,7 @@ impl LineFrames {
     ) -> Self {
         Self {
             lines: LineDecoder::new(message_bytes_max),
+            texts: TextPool::new(limits.text_buffer_bytes_max),
             json_depth_max: limits.json_depth_max,
             out: OutBuf::new(),
             out_bytes_max,
@@ -55,7 +59,7 @@ impl LineFrames {
             };
             let used = &before[..before.len() - rest.len()];
             tell(match line {
-                LineEvent::Line(line) => read_line(line),
+                LineEvent::Line(line) => read_line(line, &mut self.texts),
                 LineEvent::Oversized { head, limit } => {
                     let value = line_bytes(used, kept);
                     let why = format!("message too large: {value} bytes, limit {limit}");
@@ -72,7 +76,7 @@ impl LineFrames {
         };
         if validate(line, self.json_depth_max).is_ok() {
             log::debug!("the last message, {} bytes, has no line end", line.len());
-            tell(read_line(line));
+            tell(read_line(line, &mut self.texts));
             return false;
         }
         log::debug!(
@@ -112,14 +116,14 @@ fn line_bytes(used: &[u8], kept: usize) -> usize {
     }
 }
 
-fn read_line(line: &[u8]) -> UpstreamEvent {
-    if std::str::from_utf8(line).is_err() {
-        return unreadable("not UTF-8".to_owned(), line);
-    }
-    UpstreamEvent::Message {
-        bytes: line.to_vec(),
-        on: None,
-        answer: None,
+fn read_line(line: &[u8], texts: &mut TextPool) -> UpstreamEvent {
+    match std::str::from_utf8(line) {
+        Ok(line) => UpstreamEvent::Message {
+            text: texts.copy(line),
+            on: None,
+            answer: None,
+        },
+        Err(_) => unreadable("not UTF-8".to_owned(), line),
     }
 }
 
@@ -142,7 +146,7 @@ mod tests {
         let mut found = Vec::new();
         let mut tell = |event| {
             found.push(match event {
-                UpstreamEvent::Message { bytes, .. } => String::from_utf8(bytes).expect("checked"),
+                UpstreamEvent::Message { text, .. } => text.to_string(),
                 UpstreamEvent::Unreadable { why, .. } => format!("({why})"),
                 UpstreamEvent::Up
                 | UpstreamEvent::RequestEnded { .. }

@@ -30,7 +30,7 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::http_body::Framing;
 use crate::codec::http1::{ResponseHead, WriteError};
 use crate::codec::outbuf::OutBuf;
-use crate::codec::shared_text::SharedText;
+use crate::codec::shared_text::{SharedText, TextPool};
 use crate::ids::{UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::http_client::{
@@ -57,6 +57,8 @@ pub struct SseLink {
     begin_timeout: std::time::Duration,
     life: Life,
     feed: Feed,
+    /// Holds messages while they are being acted on.
+    texts: TextPool,
     /// Messages that wait for the answer to `notifications/initialized`: connections overtake each other.
     held: VecDeque<Outgoing>,
     holding: Option<(ExchangeId, Uptime)>,
@@ -101,6 +103,7 @@ impl SseLink {
             begin_timeout: limits.session_begin_timeout,
             life: Life::Idle,
             feed: Feed::new(bounds.message_bytes_max),
+            texts: TextPool::new(limits.text_buffer_bytes_max),
             held: VecDeque::new(),
             holding: None,
             posts: BTreeMap::new(),
@@ -343,15 +346,13 @@ impl SseLink {
             Fed::Message(_) | Fed::Oversized { .. } if !up => {
                 log::debug!("message before the endpoint dropped");
             }
-            Fed::Message(bytes) => messages.push(if std::str::from_utf8(bytes).is_ok() {
-                let bytes = bytes.to_vec();
-                UpstreamEvent::Message {
-                    bytes,
+            Fed::Message(bytes) => messages.push(match std::str::from_utf8(bytes) {
+                Ok(text) => UpstreamEvent::Message {
+                    text: self.texts.copy(text),
                     on: None,
                     answer: None,
-                }
-            } else {
-                not_utf8(bytes, None)
+                },
+                Err(_) => not_utf8(bytes, None),
             }),
             Fed::Oversized { limit } => messages.push(too_large(limit, None)),
         });

@@ -213,9 +213,7 @@ mod tests {
         while let Some(event) = link.poll_event() {
             story.push_str(&match event {
                 UpstreamEvent::Up => "up ".to_owned(),
-                UpstreamEvent::Message { bytes, .. } => {
-                    format!("{} ", String::from_utf8_lossy(&bytes))
-                }
+                UpstreamEvent::Message { text, .. } => format!("{text} "),
                 UpstreamEvent::Closed(why) => format!("[{why}] "),
                 UpstreamEvent::Unreadable { why, .. } => format!("({why}) "),
                 UpstreamEvent::RequestEnded { .. }

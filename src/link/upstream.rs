@@ -1,6 +1,7 @@
 //! What a link to an upstream server reports, whatever it is made of, and the one type that holds any of
 //! them.
 
+use crate::codec::shared_text::SharedText;
 use crate::ids::UpstreamRequestId;
 use crate::link::{ExitReport, IoFault};
 use crate::protocol::client::{AnswerPlaces, RequestEnd, StatusEnd};
@@ -14,7 +15,7 @@ pub enum UpstreamEvent {
     /// One message: a line, the data of an event, a body.
     Message {
         /// The JSON text, or what the server took for it.
-        bytes: Vec<u8>,
+        text: SharedText,
         /// Whose answer stream it came on; `None` where there is one stream for all.
         on: Option<UpstreamRequestId>,
         /// Where its parts are, when the link has read it and it is an answer.

@@ -3,6 +3,7 @@
 use super::diagnostic::ServerDiagnostic;
 use super::error::UpstreamError;
 use super::server_config::ServerKey;
+use crate::codec::shared_text::SharedText;
 use crate::ids::{QuestionId, RuntimeId, TicketId};
 use crate::protocol::client::peer::ListKind;
 use crate::protocol::topic::Topic;
@@ -15,7 +16,7 @@ pub enum ManagerOutput {
         /// Whose.
         ticket: TicketId,
         /// What came of it.
-        outcome: Result<Box<str>, Box<UpstreamError>>,
+        outcome: Result<SharedText, Box<UpstreamError>>,
     },
     /// Progress of a ticket that asked for it: raw params of the notification, with the caller's token
     /// where it had given one.

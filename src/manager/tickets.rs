@@ -9,6 +9,7 @@ use super::runtime::UpstreamId;
 use super::server_config::ServerKey;
 use super::{Manager, ManagerOutput, explain};
 use crate::clock::Now;
+use crate::codec::shared_text::SharedText;
 use crate::ids::{RuntimeId, TicketId};
 use crate::protocol::message::member;
 
@@ -143,7 +144,7 @@ impl Manager {
         &mut self,
         now: Now,
         ticket: TicketId,
-        outcome: Result<Box<str>, UpstreamError>,
+        outcome: Result<SharedText, UpstreamError>,
     ) {
         let Some(known) = self.tickets.get(&ticket) else {
             return;
@@ -164,8 +165,8 @@ impl Manager {
         runtime: RuntimeId,
         key: &ServerKey,
         tool: &Tool,
-        result: Box<str>,
-    ) -> Result<Box<str>, UpstreamError> {
+        result: SharedText,
+    ) -> Result<SharedText, UpstreamError> {
         let Some(Ok(schema)) = tool.output_check(&self.limits) else {
             return Ok(result);
         };
@@ -189,7 +190,7 @@ impl Manager {
     pub(super) fn answer_ticket(
         &mut self,
         ticket: TicketId,
-        outcome: Result<Box<str>, UpstreamError>,
+        outcome: Result<SharedText, UpstreamError>,
     ) {
         let Some(known) = self.tickets.remove(&ticket) else {
             return;

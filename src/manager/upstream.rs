@@ -43,6 +43,7 @@ use self::wishes::Wishes;
 use crate::backoff::Backoff;
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::outbuf::OutBuf;
+use crate::codec::shared_text::SharedText;
 use crate::ids::{IdMap, QuestionId, TicketId, UpstreamRequestId, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::upstream::{UpstreamClosed, UpstreamEvent};
@@ -571,9 +572,9 @@ impl Upstream {
         let Some(line) = &mut self.line else { return };
         match event {
             UpstreamEvent::Up => line.peer.handle_up(turn.now),
-            UpstreamEvent::Message { bytes, on, answer } => match answer {
-                Some(places) => line.peer.handle_answer(turn.now, &bytes, &places, on),
-                None => line.peer.handle_message(turn.now, &bytes, on),
+            UpstreamEvent::Message { text, on, answer } => match answer {
+                Some(places) => line.peer.handle_answer(turn.now, &text, &places, on),
+                None => line.peer.handle_text(turn.now, &text, on),
             },
             UpstreamEvent::Unreadable { why, sample, on: _ } => {
                 line.peer.handle_unreadable(turn.now, &why, &sample);

@@ -51,9 +51,7 @@ impl Links {
                 assert!(told.closed.is_none(), "Closed is the last event");
                 match event {
                     UpstreamEvent::Up => {}
-                    UpstreamEvent::Message { bytes, .. } => {
-                        told.messages.push(String::from_utf8(bytes).unwrap());
-                    }
+                    UpstreamEvent::Message { text, .. } => told.messages.push(text.to_string()),
                     UpstreamEvent::Unreadable { why, .. } => told.unreadable.push(why),
                     UpstreamEvent::Ending(why) => told.ending = Some((why, Instant::now())),
                     UpstreamEvent::Closed(why) => told.closed = Some((why, Instant::now())),
@@ -168,7 +166,7 @@ impl Host {
         };
         let now = self.events.now();
         let link = self.links.links.get_mut(&number).unwrap();
-        link.send(now, message, &mut self.links.mint).unwrap();
+        link.send(now, &message, &mut self.links.mint).unwrap();
     }
 
     /// Begins the orderly end of all links.

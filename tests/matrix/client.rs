@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drawspan::clock::{Deadline, Now};
 use drawspan::codec::outbuf::OutBuf;
+use drawspan::codec::shared_text::SharedText;
 use drawspan::codec::uri::Uri;
 use drawspan::ids::{UpstreamRequestId, WireId, WireMint};
 use drawspan::io::EventLoop;
@@ -42,7 +43,7 @@ pub(crate) enum Address {
 /// Messages that came, and what became of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    answers: BTreeMap<UpstreamRequestId, Result<Box<str>, CallFault>>,
+    answers: BTreeMap<UpstreamRequestId, Result<SharedText, CallFault>>,
     /// Whose stream it came on where there are such streams, and the raw params.
     pub(crate) progress: Vec<(UpstreamRequestId, Value)>,
     /// Whether each report of progress came on the stream of its own request; always so on one stream.
@@ -211,7 +212,7 @@ impl Client {
             .map(|raw| serde_json::from_str(&raw).unwrap())
     }
 
-    pub(crate) fn raw_answer(&mut self, id: UpstreamRequestId) -> Result<Box<str>, CallFault> {
+    pub(crate) fn raw_answer(&mut self, id: UpstreamRequestId) -> Result<SharedText, CallFault> {
         self.until("an answer", |told| told.answers.contains_key(&id));
         self.told().answers.remove(&id).unwrap()
     }
@@ -372,9 +373,9 @@ impl Machine {
     fn handle_link(&mut self, now: Now, event: UpstreamEvent) {
         match event {
             UpstreamEvent::Up => self.peer.handle_up(now),
-            UpstreamEvent::Message { bytes, on, .. } => {
-                self.note(&bytes, on);
-                self.peer.handle_message(now, &bytes, on);
+            UpstreamEvent::Message { text, on, .. } => {
+                self.note(text.as_bytes(), on);
+                self.peer.handle_text(now, &text, on);
             }
             UpstreamEvent::Unreadable { why, sample, .. } => {
                 self.peer.handle_unreadable(now, &why, &sample);
@@ -407,7 +408,7 @@ impl Machine {
     fn handle_peer(&mut self, now: Now, output: PeerOutput) {
         let told = &mut self.told;
         match output {
-            PeerOutput::Send(message) => self.link.send(now, message, &mut self.wires).unwrap(),
+            PeerOutput::Send(message) => self.link.send(now, &message, &mut self.wires).unwrap(),
             PeerOutput::Forget(id) => self.link.forget(now, id, &mut self.wires),
             PeerOutput::Ready => told.ready = true,
             PeerOutput::Failed(fault) => told.failed = Some(fault.to_string()),

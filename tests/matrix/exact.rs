@@ -155,14 +155,14 @@ fn wrong(client: &mut Client, server: &Server, transparent: bool) -> Vec<String>
     let id = client.begin("tools/list", "{}", false);
     let got = client
         .raw_answer(id)
-        .map_or_else(|fault| format!("{fault:?}"), Into::into);
+        .map_or_else(|fault| format!("{fault:?}"), |result| result.to_string());
     contains("a tool", &got, TOOL);
 
     let params = format!(r#"{{"x-own":{{{ODD}}},"_meta":{{{VENDOR}}}}}"#);
     let id = client.begin("com.example/do", &params, false);
     let got = client
         .raw_answer(id)
-        .map_or_else(|fault| format!("{fault:?}"), Into::into);
+        .map_or_else(|fault| format!("{fault:?}"), |result| result.to_string());
     contains("the result of an unknown method", &got, ODD);
     contains("its _meta", &got, VENDOR);
     let heard = server.heard("com.example/do").unwrap_or_default();

@@ -45,7 +45,7 @@ impl Machine {
     fn note(&mut self) {
         while let Some(event) = with!(self, link => link.poll_event()) {
             self.told.push(match event {
-                UpstreamEvent::Message { bytes, .. } => String::from_utf8(bytes).unwrap(),
+                UpstreamEvent::Message { text, .. } => text.to_string(),
                 other @ (UpstreamEvent::Up
                 | UpstreamEvent::Unreadable { .. }
                 | UpstreamEvent::RequestEnded { .. }

@@ -4,6 +4,7 @@ use super::super::{CommandResult, Exit, Failure, print};
 use super::arguments::Given;
 use super::session::Session;
 use super::{CallArgs, arguments, render, servers};
+use crate::codec::shared_text::SharedText;
 use crate::limits::Limits;
 use crate::manager::error::{FailureKind, Phase, UpstreamError};
 use crate::manager::server_config::ServerKey;
@@ -38,7 +39,7 @@ fn call(
     tool: &str,
     given: &Given,
     limits: &Limits,
-) -> Result<Box<str>, Failure> {
+) -> Result<SharedText, Failure> {
     // What a word means depends on the tool's schema.
     session.connect()?;
     let catalog = session.manager().catalog(session.runtime());

@@ -9,6 +9,7 @@ use super::super::{CommandResult, Exit, Failure, say};
 use super::servers::{self, Chosen};
 use super::terminal::Terminal;
 use crate::clock::Now;
+use crate::codec::shared_text::SharedText;
 use crate::diagnostic::Level;
 use crate::gate::{Gate, Passage, Policy, ToolCall};
 use crate::ids::{CallId, RuntimeId, TicketId, WireId};
@@ -187,7 +188,7 @@ impl Session {
     }
 
     /// Calls a tool by its shown name.
-    pub(super) fn call(&mut self, tool: &str, arguments: String) -> Result<Box<str>, Failure> {
+    pub(super) fn call(&mut self, tool: &str, arguments: String) -> Result<SharedText, Failure> {
         let call = ToolCall {
             id: CallId(1),
             tool: tool.into(),
@@ -219,7 +220,7 @@ impl Session {
         key: &ServerKey,
         method: &str,
         params: Option<&str>,
-    ) -> Result<Box<str>, Failure> {
+    ) -> Result<SharedText, Failure> {
         let options = Options {
             wants_progress: true,
             ..Options::default()
@@ -232,7 +233,7 @@ impl Session {
     }
 
     /// All entries of a list of a server, as one raw array.
-    pub(super) fn list(&mut self, key: &ServerKey, list: PagedList) -> Result<Box<str>, Failure> {
+    pub(super) fn list(&mut self, key: &ServerKey, list: PagedList) -> Result<SharedText, Failure> {
         let (now, runtime) = (self.now(), self.runtime);
         let ticket = self.manager.list(now, runtime, key, list);
         self.wait(ticket, "the list")
@@ -260,7 +261,7 @@ impl Session {
         outcome
     }
 
-    fn wait(&mut self, ticket: TicketId, what: &str) -> Result<Box<str>, Failure> {
+    fn wait(&mut self, ticket: TicketId, what: &str) -> Result<SharedText, Failure> {
         let now = self.now();
         self.terminal.wait_for(now, what);
         loop {

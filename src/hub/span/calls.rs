@@ -197,7 +197,7 @@ impl Hub {
         &mut self,
         now: Now,
         ticket: TicketId,
-        outcome: Result<Box<str>, Box<UpstreamError>>,
+        outcome: Result<SharedText, Box<UpstreamError>>,
     ) {
         let Some(side) = &mut self.upstream else {
             return;
@@ -227,7 +227,7 @@ impl Hub {
         &mut self,
         now: Now,
         call: CallId,
-        outcome: Result<Box<str>, Box<UpstreamError>>,
+        outcome: Result<SharedText, Box<UpstreamError>>,
     ) {
         let Some(entry) = self.ledger.entry(call) else {
             return;

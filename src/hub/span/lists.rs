@@ -42,6 +42,7 @@ pub(super) use self::waiting::Parked;
 use super::UpstreamSide;
 use crate::bridge::Bridge;
 use crate::clock::Now;
+use crate::codec::shared_text::SharedText;
 use crate::diagnostic::{Diagnostic, Level, Subject};
 use crate::hub::Hub;
 use crate::ids::{PeerId, RuntimeId, TicketId};
@@ -331,10 +332,10 @@ impl UpstreamSide {
         &mut self,
         now: Now,
         (runtime, list, key): (RuntimeId, PagedList, ServerKey),
-        outcome: Result<Box<str>, Box<UpstreamError>>,
+        outcome: Result<SharedText, Box<UpstreamError>>,
     ) -> Option<Diagnostic> {
         let error = match outcome {
-            Ok(array) => return self.put(now, (runtime, list, &key), array),
+            Ok(array) => return self.put(now, (runtime, list, &key), (&*array).into()),
             Err(error) if error.code() == -32_601 => {
                 return self.put(now, (runtime, list, &key), "[]".into());
             }
@@ -484,8 +485,8 @@ impl Hub {
         &mut self,
         now: Now,
         ticket: TicketId,
-        outcome: Result<Box<str>, Box<UpstreamError>>,
-    ) -> Option<Result<Box<str>, Box<UpstreamError>>> {
+        outcome: Result<SharedText, Box<UpstreamError>>,
+    ) -> Option<Result<SharedText, Box<UpstreamError>>> {
         let Some(side) = &mut self.upstream else {
             return Some(outcome);
         };

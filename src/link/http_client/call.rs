@@ -24,6 +24,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::buffers::Buffers;
 use super::client::Fault;
 use super::feed::{Fed, Feed, RETRY_MAX};
 use super::message::{Unpacked, is_error_without_id, unpack};
@@ -32,6 +33,7 @@ use crate::clock::Now;
 use crate::codec::http_body::Framing;
 use crate::codec::http1::ResponseHead;
 use crate::codec::scan::{ScanError, ScanLimits};
+use crate::codec::shared_text::TextPool;
 use crate::ids::UpstreamRequestId;
 use crate::link::upstream::UpstreamEvent;
 use crate::protocol::client::{Dialect, RequestEnd, StatusEnd};
@@ -68,6 +70,14 @@ pub(super) struct CallLimits {
     pub(super) message_bytes_max: usize,
     pub(super) resume_attempts_max: usize,
     pub(super) scan: ScanLimits,
+}
+
+/// What answers are read with.
+pub(super) struct Means<'a> {
+    pub(super) limits: &'a CallLimits,
+    pub(super) bodies: &'a mut Buffers,
+    pub(super) texts: &'a mut TextPool,
+    pub(super) events: &'a mut VecDeque<UpstreamEvent>,
 }
 
 #[derive(Debug)]
@@ -138,19 +148,19 @@ impl Call {
         now: Now,
         head: &ResponseHead,
         framing: Framing,
-        limits: &CallLimits,
+        with: &mut Means<'_>,
     ) -> Next {
         let kind = Kind::of(now, head, framing);
         if self.attempts > 0 {
-            return self.head_of_resumed(kind, limits);
+            return self.head_of_resumed(kind, with.limits);
         }
         self.reply = match kind {
             Kind::Events => {
-                self.feed = Some(Box::new(Feed::new(limits.message_bytes_max)));
+                self.feed = Some(Box::new(Feed::new(with.limits.message_bytes_max)));
                 Reply::Events
             }
             Kind::Json { typed } => {
-                let limit = limits.message_bytes_max;
+                let limit = with.limits.message_bytes_max;
                 if let Framing::Length(length) = framing {
                     let value = usize::try_from(length).unwrap_or(usize::MAX);
                     if value > limit {
@@ -160,7 +170,7 @@ impl Call {
                 Reply::Json(Json {
                     status: head.status,
                     typed,
-                    body: Vec::new(),
+                    body: with.bodies.take(),
                 })
             }
             Kind::Other(other) => Reply::Other(Box::new(other)),
@@ -198,16 +208,11 @@ impl Call {
     }
 
     /// Bytes of the body.
-    pub(super) fn data(
-        &mut self,
-        data: &[u8],
-        limits: &CallLimits,
-        events: &mut VecDeque<UpstreamEvent>,
-    ) -> Next {
+    pub(super) fn data(&mut self, data: &[u8], with: &mut Means<'_>) -> Next {
         match &mut self.reply {
             Reply::Awaited => Next::Going,
             Reply::Json(Json { body, .. }) => {
-                let limit = limits.message_bytes_max;
+                let limit = with.limits.message_bytes_max;
                 let value = body.len().saturating_add(data.len());
                 if value > limit {
                     return Next::Over(Some(RequestEnd::TooLarge { value, limit }));
@@ -217,12 +222,12 @@ impl Call {
             }
             Reply::Other(other) => {
                 if other.take(data) {
-                    return self.end(limits, events);
+                    return self.end(with);
                 }
                 Next::Going
             }
             Reply::Events => {
-                self.events(data, limits, events);
+                self.events(data, with);
                 if self.answered {
                     Next::Answered
                 } else {
@@ -232,7 +237,7 @@ impl Call {
         }
     }
 
-    fn events(&mut self, data: &[u8], limits: &CallLimits, events: &mut VecDeque<UpstreamEvent>) {
+    fn events(&mut self, data: &[u8], with: &mut Means<'_>) {
         let Self {
             id,
             feed,
@@ -243,10 +248,16 @@ impl Call {
             ..
         } = self;
         let Some(feed) = feed else { return };
+        let Means {
+            limits,
+            texts,
+            events,
+            ..
+        } = with;
         feed.feed(data, |fed| match fed {
             Fed::Message(bytes) => {
-                let unpacked = unpack(bytes, *id, *batches, &limits.scan);
-                let answers = deliver(unpacked, bytes.to_vec(), *id, events);
+                let unpacked = unpack(bytes, *id, *batches, &limits.scan, texts);
+                let answers = deliver(unpacked, bytes, *id, events);
                 *answered |= answers;
                 last_words.clear();
                 if !answers && bytes.len() <= LAST_WORDS_BYTES_MAX {
@@ -264,19 +275,25 @@ impl Call {
     }
 
     /// The answer is whole.
-    pub(super) fn end(
-        &mut self,
-        limits: &CallLimits,
-        events: &mut VecDeque<UpstreamEvent>,
-    ) -> Next {
+    pub(super) fn end(&mut self, with: &mut Means<'_>) -> Next {
         match std::mem::replace(&mut self.reply, Reply::Awaited) {
             Reply::Awaited => Next::Over(Some(RequestEnd::Accepted)),
-            Reply::Json(json) => Next::Over(self.json(json, limits, events)),
+            Reply::Json(json) => {
+                let end = self.json(&json, with);
+                with.bodies.give(json.body);
+                Next::Over(end)
+            }
             Reply::Other(other) => {
                 // A refusal that names the request has nothing to do with the session, whatever it says.
                 let body = &other.status.body;
-                let unpacked = unpack(body, self.id, false, &limits.scan);
-                let own = matches!(unpacked, Unpacked::One { answer: Some(_) });
+                let unpacked = unpack(body, self.id, false, &with.limits.scan, with.texts);
+                let own = matches!(
+                    unpacked,
+                    Unpacked::One {
+                        answer: Some(_),
+                        ..
+                    }
+                );
                 Next::Over(Some(other.into_end(self.in_session && !own)))
             }
             Reply::Events => {
@@ -285,56 +302,55 @@ impl Call {
                 } else {
                     "stream ended before the answer"
                 };
-                self.interrupted(why.to_owned(), None, limits)
+                self.interrupted(why.to_owned(), None, with.limits)
             }
         }
     }
 
-    fn json(
-        &mut self,
-        json: Json,
-        limits: &CallLimits,
-        events: &mut VecDeque<UpstreamEvent>,
-    ) -> Option<RequestEnd> {
-        let Json {
-            status,
-            typed,
-            body,
-        } = json;
-        let id = self.id;
+    fn json(&mut self, json: &Json, with: &mut Means<'_>) -> Option<RequestEnd> {
+        let (status, body, id) = (json.status, json.body.as_slice(), self.id);
         if body.trim_ascii().is_empty() {
             return Some(RequestEnd::Accepted);
         }
-        let unpacked = unpack(&body, id, self.batches, &limits.scan);
-        if !typed {
+        let scan = &with.limits.scan;
+        let unpacked = unpack(body, id, self.batches, scan, with.texts);
+        if !json.typed {
             if !matches!(body.trim_ascii_start(), [b'{' | b'[', ..]) {
-                return Some(unexpected(status, "no Content-Type".to_owned(), &body));
+                return Some(unexpected(status, "no Content-Type".to_owned(), body));
             }
             let why = "an answer has no Content-Type and is taken for JSON".to_owned();
-            events.push_back(UpstreamEvent::Remark { why });
+            with.events.push_back(UpstreamEvent::Remark { why });
         }
-        let kind = match typed {
+        let kind = match json.typed {
             true => "application/json",
             false => "no Content-Type",
         };
         let otherwise = match &unpacked {
-            Unpacked::One { answer: Some(_) } | Unpacked::Several { answers: true, .. } => None,
-            Unpacked::One { answer: None } | Unpacked::Several { answers: false, .. } => {
+            Unpacked::One {
+                answer: Some(_), ..
+            }
+            | Unpacked::Several { answers: true, .. } => None,
+            Unpacked::One { answer: None, .. } | Unpacked::Several { answers: false, .. } => {
                 let found = format!("{kind}, and no answer to this request in it");
-                Some(unexpected(status, found, &body))
+                Some(unexpected(status, found, body))
             }
-            Unpacked::Not(ScanError::Syntax { .. }) => {
+            Unpacked::Not {
+                error: ScanError::Syntax { .. },
+                ..
+            } => {
                 let found = format!("{kind}, and no JSON in it");
-                return Some(unexpected(status, found, &body));
+                return Some(unexpected(status, found, body));
             }
-            Unpacked::Not(error) => Some(RequestEnd::Broken(format!("unreadable answer: {error}"))),
+            Unpacked::Not { error, .. } => {
+                Some(RequestEnd::Broken(format!("unreadable answer: {error}")))
+            }
         };
         self.last_words.clear();
         if otherwise.is_some() && body.len() <= LAST_WORDS_BYTES_MAX {
-            self.last_words.extend_from_slice(&body);
+            self.last_words.extend_from_slice(body);
         }
-        deliver(unpacked, body, id, events);
-        otherwise.map(|end| self.unanswered(end, limits))
+        deliver(unpacked, body, id, with.events);
+        otherwise.map(|end| self.unanswered(end, with.limits))
     }
 
     /// The exchange came to nothing.
@@ -415,30 +431,27 @@ impl Call {
 /// Hands messages on; whether the answer was among them.
 fn deliver(
     unpacked: Unpacked,
-    bytes: Vec<u8>,
+    bytes: &[u8],
     id: UpstreamRequestId,
     events: &mut VecDeque<UpstreamEvent>,
 ) -> bool {
     let on = Some(id);
-    let message = |bytes, answer| UpstreamEvent::Message { bytes, on, answer };
+    let message = |text, answer| UpstreamEvent::Message { text, on, answer };
     match unpacked {
-        Unpacked::One { answer } => {
+        Unpacked::One { text, answer } => {
             let answers = answer.is_some();
-            events.push_back(message(bytes, answer));
+            events.push_back(message(text, answer));
             answers
         }
         Unpacked::Several { members, answers } => {
-            for bytes in members {
-                events.push_back(message(bytes, None));
-            }
+            events.extend(members.into_iter().map(|text| message(text, None)));
             answers
         }
-        Unpacked::Not(ScanError::NotUtf8 { .. }) => {
-            events.push_back(not_utf8(&bytes, on));
-            false
-        }
-        Unpacked::Not(_) => {
-            events.push_back(message(bytes, None));
+        Unpacked::Not { text, .. } => {
+            events.push_back(match text {
+                Some(text) => message(text, None),
+                None => not_utf8(bytes, on),
+            });
             false
         }
     }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use redirect::Redirect;
 
+use super::buffers::Buffers;
 use super::target::{HttpTarget, authority};
 use super::wire::{Piece, Wire, WireLimits};
 use crate::clock::{Agenda, Now, Uptime};
@@ -27,12 +28,6 @@ use crate::limits::Limits;
 use crate::link::{IoEvent, IoFault, IoRequest};
 use crate::protocol::client::BODY_KEPT_MAX;
 use crate::secret::{Quoted, Secret};
-
-/// Buffers of requests that are used again: about as many as are open at once, where some are at all times.
-const SPARE_MAX: usize = 16;
-
-/// Capacity that each of them may keep.
-const SPARE_BYTES: usize = 16 * 1024;
 
 /// One request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,7 +121,7 @@ pub(crate) struct Client {
     /// Bytes that are kept of the requests on all connections.
     kept_bytes: usize,
     /// Empty buffers for what is kept of the next requests.
-    spare: Vec<Vec<u8>>,
+    spare: Buffers,
     io: VecDeque<IoRequest>,
 }
 
@@ -170,7 +165,7 @@ impl Client {
             leaving: BTreeMap::new(),
             last_exchange: 0,
             kept_bytes: 0,
-            spare: Vec::new(),
+            spare: Buffers::default(),
             io: VecDeque::new(),
         }
     }
@@ -190,7 +185,7 @@ impl Client {
 
     /// An empty buffer for everything of a request behind its request line, to be [submitted](Self::submit).
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
+        self.spare.take()
     }
 
     /// Sends a request: on a kept connection, or on a new one. `rest` is everything behind the request line.
@@ -221,13 +216,9 @@ impl Client {
 
     /// What was kept of a request is not needed any more.
     fn reuse(&mut self, kept: Option<Secret<Vec<u8>>>) {
-        let Some(mut buffer) = kept.map(Secret::into_inner) else {
-            return;
-        };
-        self.kept_bytes -= buffer.len();
-        if self.spare.len() < SPARE_MAX && buffer.capacity() <= SPARE_BYTES {
-            buffer.clear();
-            self.spare.push(buffer);
+        if let Some(buffer) = kept.map(Secret::into_inner) {
+            self.kept_bytes -= buffer.len();
+            self.spare.give(buffer);
         }
     }
 

@@ -116,15 +116,13 @@ impl Listen {
         self.feed.feed(data, |fed| match fed {
             Fed::Message(bytes) => {
                 *fruitless = 0;
-                events.push_back(if std::str::from_utf8(bytes).is_ok() {
-                    let bytes = bytes.to_vec();
-                    UpstreamEvent::Message {
-                        bytes,
+                events.push_back(match std::str::from_utf8(bytes) {
+                    Ok(text) => UpstreamEvent::Message {
+                        text: text.into(),
                         on: None,
                         answer: None,
-                    }
-                } else {
-                    not_utf8(bytes, None)
+                    },
+                    Err(_) => not_utf8(bytes, None),
                 });
             }
             Fed::Named(name, _) => {

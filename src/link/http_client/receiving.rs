@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::call::{Call, Next};
+use super::call::{Call, Means, Next};
 use super::feed::RETRY_MAX;
 use super::{
     ExchangeId, Fault, HttpLink, INITIALIZED, Kind, LINGER, ListenState, Other, Purpose,
@@ -35,8 +35,14 @@ impl HttpLink {
         let listens = self.listens_on(exchange);
         match self.exchanges.get_mut(&exchange) {
             Some(Purpose::Call(call)) => {
+                let mut with = Means {
+                    limits: &self.call_limits,
+                    bodies: &mut self.bodies,
+                    texts: &mut self.texts,
+                    events: &mut self.events,
+                };
                 let next = match self.session.adopt(call, head) {
-                    Ok(()) => call.head(now, head, framing, &self.call_limits),
+                    Ok(()) => call.head(now, head, framing, &mut with),
                     Err(why) => Next::Over(Some(RequestEnd::Broken(why))),
                 };
                 self.go_on(now, exchange, next);
@@ -74,7 +80,13 @@ impl HttpLink {
         let listens = self.listens_on(exchange);
         match self.exchanges.get_mut(&exchange) {
             Some(Purpose::Call(call)) => {
-                let next = call.data(data, &self.call_limits, &mut self.events);
+                let mut with = Means {
+                    limits: &self.call_limits,
+                    bodies: &mut self.bodies,
+                    texts: &mut self.texts,
+                    events: &mut self.events,
+                };
+                let next = call.data(data, &mut with);
                 self.go_on(now, exchange, next);
             }
             Some(Purpose::Note { reply, .. }) => {
@@ -93,7 +105,13 @@ impl HttpLink {
     fn step_end(&mut self, now: Now, exchange: ExchangeId) {
         match self.exchanges.remove(&exchange) {
             Some(Purpose::Call(mut call)) => {
-                let next = call.end(&self.call_limits, &mut self.events);
+                let mut with = Means {
+                    limits: &self.call_limits,
+                    bodies: &mut self.bodies,
+                    texts: &mut self.texts,
+                    events: &mut self.events,
+                };
+                let next = call.end(&mut with);
                 self.over(now, call, next);
             }
             Some(Purpose::Note { initialized, reply }) => self.note_over(initialized, reply),

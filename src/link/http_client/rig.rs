@@ -463,9 +463,7 @@ fn shown(event: UpstreamEvent) -> String {
     let whose = |on: Option<UpstreamRequestId>| on.map_or("-".to_owned(), |id| id.to_string());
     match event {
         UpstreamEvent::Up => "up".to_owned(),
-        UpstreamEvent::Message { bytes, on, .. } => {
-            format!("message {} {}", whose(on), String::from_utf8_lossy(&bytes))
-        }
+        UpstreamEvent::Message { text, on, .. } => format!("message {} {text}", whose(on)),
         UpstreamEvent::Unreadable { why, on, .. } => format!("unreadable {} {why}", whose(on)),
         UpstreamEvent::RequestEnded { id, end } => format!("end {id} {}", shown_end(&end)),
         UpstreamEvent::Resuming { id, why } => format!("resuming {} {why}", whose(id)),

@@ -46,7 +46,7 @@ impl HttpLink {
         self.listen.opened(now, exchange);
     }
 
-    pub(super) fn resume(&mut self, now: Now, call: Box<Call>, wires: &mut WireMint) {
+    pub(super) fn resume(&mut self, now: Now, call: Call, wires: &mut WireMint) {
         let id = call.id;
         let mut rest = self.client.buffer();
         if !self.get(&mut rest, call.last_id()) {
@@ -55,7 +55,7 @@ impl HttpLink {
         }
         let path = self.path.clone();
         let exchange = self.client.submit(now, Method::Get, path, rest, wires);
-        self.exchanges.insert(exchange, Purpose::Call(*call));
+        self.exchanges.insert(exchange, Purpose::Call(call));
     }
 
     /// Writes a GET; false when it cannot be sent.

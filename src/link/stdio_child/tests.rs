@@ -98,9 +98,7 @@ impl World {
         while let Some(event) = self.link.poll_event() {
             story.push_str(&match event {
                 UpstreamEvent::Up => "up ".to_owned(),
-                UpstreamEvent::Message { bytes, .. } => {
-                    format!("{} ", String::from_utf8_lossy(&bytes))
-                }
+                UpstreamEvent::Message { text, .. } => format!("{text} "),
                 UpstreamEvent::Unreadable { why, .. } => format!("({why}) "),
                 UpstreamEvent::Ending(why) => format!("<{why}> "),
                 UpstreamEvent::Closed(why) => format!("[{why}] "),

@@ -430,7 +430,9 @@ impl World {
         }
         while let Some(output) = self.manager.poll_output() {
             if let ManagerOutput::Answer { ticket, outcome } = output {
-                let outcome = outcome.map(String::from).map_err(|error| *error);
+                let outcome = outcome
+                    .map(|result| result.to_string())
+                    .map_err(|error| *error);
                 let twice = self.answers.insert(ticket, outcome);
                 assert!(twice.is_none(), "ticket {ticket} was answered twice");
             } else {

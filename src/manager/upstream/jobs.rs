@@ -100,7 +100,7 @@ impl Upstream {
         &mut self,
         turn: &mut Turn<'_>,
         id: UpstreamRequestId,
-        outcome: Result<Box<str>, CallFault>,
+        outcome: Result<SharedText, CallFault>,
     ) {
         let Some(mut job) = self.open.remove(&id) else {
             return;
@@ -427,7 +427,7 @@ impl Upstream {
         ids.iter().filter_map(|id| self.open.remove(id)).collect()
     }
 
-    fn reply(&mut self, ticket: Option<TicketId>, outcome: Result<Box<str>, UpstreamError>) {
+    fn reply(&mut self, ticket: Option<TicketId>, outcome: Result<SharedText, UpstreamError>) {
         if let Some(ticket) = ticket {
             self.outputs
                 .push_back(UpstreamOutput::Answer { ticket, outcome });

@@ -1,6 +1,7 @@
 //! What an upstream is given by its manager, and what it tells it.
 
 use crate::clock::{Now, Uptime};
+use crate::codec::shared_text::SharedText;
 use crate::entropy::Entropy;
 use crate::ids::{QuestionId, TicketId, UpstreamRequestId, WireMint};
 use crate::manager::diagnostic::ServerDiagnostic;
@@ -32,7 +33,7 @@ pub(in crate::manager) enum UpstreamOutput {
     /// The one answer to a job: the raw result; for a list, the array of its entries.
     Answer {
         ticket: TicketId,
-        outcome: Result<Box<str>, UpstreamError>,
+        outcome: Result<SharedText, UpstreamError>,
     },
     /// Progress of a job; raw params.
     Progress { ticket: TicketId, params: Box<str> },

@@ -144,7 +144,7 @@ impl<'a> Params<'a> {
 /// Whether params certainly have no member that we look for, because nothing around `opaque`, which is a value
 /// in them, can be the name of one. Most of a long object is that value.
 fn names_nothing(raw: &str, opaque: &str) -> bool {
-    let Some(place) = place(opaque, raw.as_bytes()) else {
+    let Some(place) = place(opaque, raw) else {
         return false;
     };
     let around = [raw.get(..place.start), raw.get(place.end..)];

@@ -42,8 +42,9 @@ use super::{Carrier, Dialect, Outgoing, OutgoingKind, RequestEnd};
 use crate::clock::{Deadline, Now, Uptime};
 use crate::codec::jsonrpc::{self, Invalid, Message, Outcome, Reason};
 use crate::codec::scan::{
-    BatchMember, Envelope, IdField, ScanLimits, Scanned, Text, readable_id, scan,
+    BatchMember, Envelope, IdField, ScanError, ScanLimits, Scanned, Text, readable_id, scan_text,
 };
+use crate::codec::shared_text::SharedText;
 use crate::ids::UpstreamRequestId;
 use crate::protocol::message::{LogLevel, member};
 use crate::protocol::topic::Topic;
@@ -181,11 +182,23 @@ impl ClientPeer {
 
     /// One message; `on` is the request on whose answer stream it came, where the carrier has such streams.
     pub fn handle_message(&mut self, now: Now, bytes: &[u8], on: Option<UpstreamRequestId>) {
-        match scan(bytes, &self.scan_limits) {
-            Ok(Scanned::One(envelope)) => self.handle_envelope(now, &envelope, on),
-            Ok(Scanned::Batch(members)) => self.handle_batch(now, bytes, &members, on),
-            Ok(Scanned::Other) => self.noise("a message is a JSON object", bytes),
-            Err(error) => self.unreadable(now, &error.to_string(), bytes),
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.handle_text(now, &text.into(), on),
+            Err(error) => {
+                let offset = error.valid_up_to();
+                let why = ScanError::NotUtf8 { offset };
+                self.unreadable(now, &why.to_string(), bytes);
+            }
+        }
+    }
+
+    /// The same for what is known to be text. An answer's result is a part of it, not a copy.
+    pub fn handle_text(&mut self, now: Now, text: &SharedText, on: Option<UpstreamRequestId>) {
+        match scan_text(text, &self.scan_limits) {
+            Ok(Scanned::One(envelope)) => self.handle_envelope(now, text, &envelope, on),
+            Ok(Scanned::Batch(members)) => self.handle_batch(now, text, &members, on),
+            Ok(Scanned::Other) => self.noise("a message is a JSON object", text.as_bytes()),
+            Err(error) => self.unreadable(now, &error.to_string(), text.as_bytes()),
         }
     }
 
@@ -193,15 +206,16 @@ impl ClientPeer {
     pub fn handle_answer(
         &mut self,
         now: Now,
-        bytes: &[u8],
+        text: &SharedText,
         places: &AnswerPlaces,
         on: Option<UpstreamRequestId>,
     ) {
-        match places.parts(bytes).filter(|_| self.is_ready()) {
+        match places.parts(text).filter(|_| self.is_ready()) {
             Some((id, outcome)) => {
-                self.handle_response(now, IdField::Usable(id), outcome, on, bytes.trim_ascii());
+                let raw = text.as_bytes().trim_ascii();
+                self.handle_response(now, text, IdField::Usable(id), outcome, on, raw);
             }
-            None => self.handle_message(now, bytes, on),
+            None => self.handle_text(now, text, on),
         }
     }
 
@@ -434,17 +448,17 @@ impl ClientPeer {
     fn handle_batch(
         &mut self,
         now: Now,
-        bytes: &[u8],
+        text: &SharedText,
         members: &[BatchMember<'_>],
         on: Option<UpstreamRequestId>,
     ) {
         let facts = self.facts.as_ref();
         if !facts.is_some_and(|facts| facts.revision.has_batches()) {
-            return self.noise("an array is no message in this revision", bytes);
+            return self.noise("an array is no message in this revision", text.as_bytes());
         }
         for message in members {
             match message {
-                BatchMember::Message(envelope) => self.handle_envelope(now, envelope, on),
+                BatchMember::Message(envelope) => self.handle_envelope(now, text, envelope, on),
                 BatchMember::NotAnObject(raw) => {
                     self.noise("a message is a JSON object", raw.as_bytes());
                 }
@@ -452,9 +466,11 @@ impl ClientPeer {
         }
     }
 
+    /// `envelope` is of `text`.
     fn handle_envelope(
         &mut self,
         now: Now,
+        text: &SharedText,
         envelope: &Envelope<'_>,
         on: Option<UpstreamRequestId>,
     ) {
@@ -468,7 +484,7 @@ impl ClientPeer {
                 self.server_notification(now, method, envelope, on);
             }
             Ok(Message::Response { id, outcome }) => {
-                self.handle_response(now, id, outcome, on, raw);
+                self.handle_response(now, text, id, outcome, on, raw);
             }
             Err(Invalid {
                 id,
@@ -489,6 +505,7 @@ impl ClientPeer {
     fn handle_response(
         &mut self,
         now: Now,
+        text: &SharedText,
         id: IdField<'_>,
         outcome: Outcome<'_>,
         on: Option<UpstreamRequestId>,
@@ -520,6 +537,7 @@ impl ClientPeer {
             return;
         }
         if self.calls.is_sent(id) {
+            let outcome = outcome.map(|result| text.part(text, result));
             return self.call_answered(now, id, outcome);
         }
         if self.calls.is_late(id) {

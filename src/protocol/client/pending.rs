@@ -30,6 +30,7 @@ use super::{Carrier, Dialect, OutgoingKind, RequestEnd};
 use crate::clock::{Agenda, Deadline, Now, Uptime};
 use crate::codec::json_object::JsonObject;
 use crate::codec::scan::Text;
+use crate::codec::shared_text::SharedText;
 use crate::ids::{IdMap, UpstreamRequestId};
 use crate::protocol::message::{META_CLIENT_CAPABILITIES, member};
 
@@ -347,7 +348,11 @@ impl ClientPeer {
         self.forget(wire);
     }
 
-    pub(super) fn respond(&mut self, id: UpstreamRequestId, outcome: Result<Box<str>, CallFault>) {
+    pub(super) fn respond(
+        &mut self,
+        id: UpstreamRequestId,
+        outcome: Result<SharedText, CallFault>,
+    ) {
         self.push(PeerOutput::Response { id, outcome });
     }
 
@@ -355,7 +360,7 @@ impl ClientPeer {
         &mut self,
         now: Now,
         wire: UpstreamRequestId,
-        outcome: Result<&str, RemoteError>,
+        outcome: Result<SharedText, RemoteError>,
     ) {
         let Some(call) = self.calls.remove_sent(wire) else {
             return;
@@ -369,11 +374,11 @@ impl ClientPeer {
             return self.respond(call.caller, Err(CallFault::Violation(why)));
         }
         let kind = match self.is_stateless() {
-            true => member(result, "resultType"),
+            true => member(&result, "resultType"),
             false => None,
         };
         let Some(kind) = kind else {
-            return self.respond(call.caller, Ok(result.into()));
+            return self.respond(call.caller, Ok(result));
         };
         let kind = Text::of_value(kind);
         let is = |name| kind.is_some_and(|kind| kind.is(name));
@@ -381,10 +386,10 @@ impl ClientPeer {
             || (is("input_required") && call.raw_questions)
             || (is("task") && call.takes_tasks)
         {
-            return self.respond(call.caller, Ok(result.into()));
+            return self.respond(call.caller, Ok(result));
         }
         if is("input_required") && MAY_WANT_INPUT.contains(&&*call.method) {
-            return self.ask(now, call, result);
+            return self.ask(now, call, &result);
         }
         let shown = kind.map_or_else(|| "no string".to_owned(), super::peer::shown);
         let why = format!("result of {} has the type {shown}", call.method);

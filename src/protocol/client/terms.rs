@@ -1,5 +1,6 @@
 //! What a [`ClientPeer`](super::peer::ClientPeer) is given and what it tells.
 
+use crate::codec::shared_text::SharedText;
 use crate::protocol::message::member;
 use std::time::Duration;
 
@@ -140,7 +141,7 @@ pub enum PeerOutput {
         /// The caller's id of the request.
         id: UpstreamRequestId,
         /// The raw result, an object.
-        outcome: Result<Box<str>, CallFault>,
+        outcome: Result<SharedText, CallFault>,
     },
     /// How far a request is.
     Progress {

@@ -152,7 +152,7 @@ impl Pair {
             panic!("the result of {id}, not {told:?}");
         };
         assert_eq!(got.0, id);
-        outcome.expect("a result").into()
+        outcome.expect("a result").to_string()
     }
 }
 

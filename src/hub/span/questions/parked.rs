@@ -74,7 +74,7 @@ struct Parked {
     outcome: Option<Outcome>,
 }
 
-type Outcome = Result<Box<str>, Box<UpstreamError>>;
+type Outcome = Result<SharedText, Box<UpstreamError>>;
 
 impl Held {
     /// The key of a question in `inputRequests`.

@@ -61,10 +61,7 @@ impl Pair {
         let mut moved = false;
         while let Some(event) = self.link.poll_event() {
             match event {
-                UpstreamEvent::Message { bytes, .. } => {
-                    self.answers
-                        .push(String::from_utf8_lossy(&bytes).into_owned());
-                }
+                UpstreamEvent::Message { text, .. } => self.answers.push(text.to_string()),
                 UpstreamEvent::Up => {}
                 other @ (UpstreamEvent::Unreadable { .. }
                 | UpstreamEvent::RequestEnded { .. }
