@@ -1,5 +1,6 @@
 //! One piece of work for one server, from the asking to its one answer.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::clock::Uptime;
@@ -49,7 +50,7 @@ pub(super) enum Work {
     /// Any other request.
     Request {
         /// Its method.
-        method: Box<str>,
+        method: Cow<'static, str>,
         /// `params`, a raw object.
         params: Option<Box<str>>,
     },
@@ -61,7 +62,7 @@ pub(super) enum Work {
     /// All pages of a list.
     List {
         /// Where it is.
-        walk: ListWalk,
+        walk: Box<ListWalk>,
         /// `params` of the next page; the first has none.
         page: Option<String>,
     },

@@ -40,7 +40,7 @@ impl Manager {
             return ticket;
         }
         let work = Work::Request {
-            method: method.into(),
+            method: method.to_owned().into(),
             params: params.map(Into::into),
         };
         self.submit(now, id, key, Job::new(Some(ticket), work, options));
@@ -50,7 +50,7 @@ impl Manager {
     /// Fetches all pages of a list of a server; the answer is the array of its entries as they came.
     pub fn list(&mut self, now: Now, id: RuntimeId, key: &ServerKey, list: PagedList) -> TicketId {
         let ticket = self.mint_ticket(now, id);
-        let walk = ListWalk::new(key, list, &self.limits);
+        let walk = ListWalk::new(key, list, &self.limits).into();
         let work = Work::List { walk, page: None };
         self.submit(
             now,

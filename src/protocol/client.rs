@@ -16,6 +16,8 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 pub use self::answer::AnswerPlaces;
 use crate::ids::UpstreamRequestId;
 use crate::protocol::revision::Revision;
@@ -62,7 +64,7 @@ pub enum OutgoingKind {
         /// Its id on the wire.
         id: UpstreamRequestId,
         /// `Mcp-Method`.
-        method: Box<str>,
+        method: Cow<'static, str>,
         /// `Mcp-Name`, unencoded: the tool, prompt, resource or task that is meant.
         name: Option<Box<str>>,
         /// Headers of this request alone, full name and unencoded value: `Mcp-Param-*` for the stateless era

@@ -191,7 +191,7 @@ impl Client {
         self.next_id += 1;
         let now = self.events.now();
         let spec = RequestSpec {
-            method,
+            method: method.to_owned().into(),
             params: Some(params),
             opaque: None,
             timeout: PATIENCE,

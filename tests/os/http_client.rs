@@ -162,7 +162,7 @@ fn request(id: u64, method: &str, dialect: Dialect) -> Outgoing {
     Outgoing {
         kind: OutgoingKind::Request {
             id: UpstreamRequestId(id),
-            method: method.into(),
+            method: method.to_owned().into(),
             name: None,
             headers: Vec::new(),
         },

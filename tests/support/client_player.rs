@@ -204,7 +204,7 @@ impl ClientPlayer {
                     .map_err(|error| error.to_string())?;
                 let headers = step["headers"].as_object().into_iter().flatten();
                 let spec = RequestSpec {
-                    method: wanted.method,
+                    method: wanted.method.to_owned().into(),
                     params: wanted.params.map(RawValue::get),
                     opaque: None,
                     timeout: Duration::from_millis(wanted.timeout_ms.unwrap_or(60_000)),

@@ -417,7 +417,7 @@ pub(in crate::link) fn request(id: u64, method: &str, dialect: Dialect) -> Outgo
     Outgoing {
         kind: OutgoingKind::Request {
             id: UpstreamRequestId(id),
-            method: method.into(),
+            method: method.to_owned().into(),
             name: None,
             headers: Vec::new(),
         },
@@ -429,7 +429,7 @@ pub(in crate::link) fn request(id: u64, method: &str, dialect: Dialect) -> Outgo
 pub(in crate::link) fn notification(method: &str, dialect: Dialect) -> Outgoing {
     Outgoing {
         kind: OutgoingKind::Notification {
-            method: method.into(),
+            method: method.to_owned().into(),
         },
         dialect,
         body: format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#).into_bytes(),

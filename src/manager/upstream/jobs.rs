@@ -1,5 +1,7 @@
 //! The jobs of one upstream: sent when they may be, answered once, sent again only when they never ran.
 
+use std::borrow::Cow;
+
 use super::*;
 
 impl Upstream {
@@ -29,10 +31,10 @@ impl Upstream {
             let passed_on = job.options.bridged && !self.config.serial;
             matches!(job.work, Work::Call { .. }) && !passed_on
         };
-        let one_at_a_time = !self.config.parallel && self.open.values().any(waits);
+        let one_at_a_time = || !self.config.parallel && self.open.values().any(waits);
         self.waiting
             .iter()
-            .position(|job| !(one_at_a_time && waits(job)))
+            .position(|job| !(waits(job) && one_at_a_time()))
     }
 
     fn start(&mut self, turn: &mut Turn<'_>, job: Job) {
@@ -42,20 +44,20 @@ impl Upstream {
         let Some(line) = &mut self.line else { return };
         let mut timeout = job.options.timeout.unwrap_or(times.request);
         let mut opaque: Option<&str> = None;
-        let (method, params, mut headers): (&str, Option<&str>, _) = match &job.work {
+        let (method, params, mut headers): (Cow<'static, str>, Option<&str>, _) = match &job.work {
             Work::Call {
                 params,
                 arguments,
                 headers,
             } => {
                 opaque = Some(arguments);
-                ("tools/call", Some(params), headers.clone())
+                ("tools/call".into(), Some(params), headers.clone())
             }
-            Work::Request { method, params } => (method, params.as_deref(), Vec::new()),
-            Work::Task { params } => ("tasks/get", Some(params), Vec::new()),
+            Work::Request { method, params } => (method.clone(), params.as_deref(), Vec::new()),
+            Work::Task { params } => ("tasks/get".into(), Some(params), Vec::new()),
             Work::List { walk, page } => {
                 timeout = job.until.map_or(times.list, |until| until.since(now.up));
-                (walk.list().method(), page.as_deref(), Vec::new())
+                (walk.list().method().into(), page.as_deref(), Vec::new())
             }
         };
         headers.extend_from_slice(&job.options.headers);
@@ -94,6 +96,7 @@ impl Upstream {
                 ),
             }
         }
+        line.peer.recycle(message);
     }
 
     pub(super) fn handle_response(
@@ -115,7 +118,7 @@ impl Upstream {
                             job.work = Work::List { walk, page };
                             self.start(turn, job);
                         }
-                        WalkStep::Done => self.end_walk(turn.now, job.ticket, Ok(walk)),
+                        WalkStep::Done => self.end_walk(turn.now, job.ticket, Ok(*walk)),
                     },
                     Work::Task { .. } => self.handle_task(&result),
                     Work::Call { .. } | Work::Request { .. } => self.reply(job.ticket, Ok(result)),
@@ -370,7 +373,7 @@ impl Upstream {
         }
         self.listing = true;
         self.lists.walk_begun();
-        let walk = ListWalk::new(&self.config.key, PagedList::Tools, &self.limits);
+        let walk = ListWalk::new(&self.config.key, PagedList::Tools, &self.limits).into();
         let work = Work::List { walk, page: None };
         let mut job = Job::new(None, work, Options::default());
         job.until = Some(turn.now.after(self.config.times.list));

@@ -172,15 +172,16 @@ fn header_member(method: &str) -> Option<&'static str> {
     }
 }
 
-/// One request, unframed.
+/// One request, unframed, in a buffer that is empty.
 pub(super) fn request(
+    mut out: Vec<u8>,
     id: UpstreamRequestId,
     method: &str,
     params: &Params<'_>,
     add: &Additions<'_>,
 ) -> Vec<u8> {
     let added = add.stateless.as_ref().map_or(0, Stateless::len);
-    let mut out = Vec::with_capacity(params.raw.map_or(0, str::len) + added + BODY_ROOM);
+    out.reserve(params.raw.map_or(0, str::len) + added + BODY_ROOM);
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     append_u64(&mut out, id.0);
     out.extend_from_slice(br#","method":"#);
@@ -374,7 +375,7 @@ mod tests {
     /// What stands for `params` in the request, with its name.
     fn sent(params: Option<&str>, add: &Additions<'_>) -> String {
         let read = Params::read(params, None).expect("an object");
-        let body = request(UpstreamRequestId(7), "m", &read, add);
+        let body = request(Vec::new(), UpstreamRequestId(7), "m", &read, add);
         let text = String::from_utf8(body).expect("UTF-8");
         let rest = text.strip_prefix(r#"{"jsonrpc":"2.0","id":7,"method":"m""#);
         let rest = rest.and_then(|rest| rest.strip_suffix('}'));
@@ -539,7 +540,8 @@ mod tests {
                 (all.has_retry, all.has_state),
                 (around.has_retry, around.has_state)
             );
-            let body = |params| request(UpstreamRequestId(7), "tools/call", params, &add);
+            let body =
+                |params| request(Vec::new(), UpstreamRequestId(7), "tools/call", params, &add);
             assert_eq!(body(&all), body(&around));
         }
     }

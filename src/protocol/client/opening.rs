@@ -530,7 +530,7 @@ impl ClientPeer {
             stateless.capabilities = declares;
         }
         let read = super::compose::Params::read(params, None).unwrap_or_default();
-        let body = super::compose::request(id, method, &read, &add);
+        let body = super::compose::request(Vec::new(), id, method, &read, &add);
         let kind = OutgoingKind::Request {
             id,
             method: method.into(),

@@ -50,6 +50,9 @@ use crate::protocol::message::{LogLevel, member};
 use crate::protocol::topic::Topic;
 use crate::secret::Quoted;
 
+/// Capacity that the buffer of a message may keep.
+const SPARE_BYTES: usize = 64 * 1024;
+
 #[derive(Debug)]
 pub(super) enum Stage {
     Opening,
@@ -89,6 +92,8 @@ pub struct ClientPeer {
     /// The same for sessions only.
     log_floor: Option<LogLevel>,
     own_ids_used: u64,
+    /// The buffer of a message that has left.
+    pub(super) spare: Vec<u8>,
     outputs: VecDeque<PeerOutput>,
 }
 
@@ -111,6 +116,7 @@ impl ClientPeer {
             log_level: None,
             log_floor: None,
             own_ids_used: 0,
+            spare: Vec::new(),
             outputs: VecDeque::new(),
         }
     }
@@ -142,6 +148,15 @@ impl ClientPeer {
     /// The next thing to act on.
     pub fn poll(&mut self) -> Option<PeerOutput> {
         self.outputs.pop_front()
+    }
+
+    /// Takes back a message that its link has sent or copied: the next one is written in its buffer.
+    pub fn recycle(&mut self, message: Outgoing) {
+        let mut buffer = message.body;
+        if buffer.capacity() <= SPARE_BYTES {
+            buffer.clear();
+            self.spare = buffer;
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.

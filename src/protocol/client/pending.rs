@@ -19,6 +19,7 @@
 //!
 //! Source: Spec 2025-11-25 basic/utilities/cancellation and progress; 2026-07-28 basic/patterns/cancellation.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ const TAKEN_BACK_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct RequestSpec<'a> {
     /// What is asked.
-    pub method: &'a str,
+    pub method: Cow<'static, str>,
     /// A raw object. Its bytes are passed on as they are, except for keys of `_meta` that belong to the
     /// conversation.
     pub params: Option<&'a str>,
@@ -79,7 +80,7 @@ pub struct RequestSpec<'a> {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) caller: UpstreamRequestId,
-    method: Box<str>,
+    method: Cow<'static, str>,
     /// Kept where it may have to be sent again.
     params: Option<Box<str>>,
     headers: Vec<(Box<str>, Box<str>)>,
@@ -242,14 +243,15 @@ impl ClientPeer {
         if params.has_state() && spec.raw_questions && !revision.is_stateless() {
             return Err(CallFault::ForeignState(revision));
         }
-        let may_repeat =
-            revision.is_stateless() && !spec.raw_questions && MAY_WANT_INPUT.contains(&spec.method);
+        let may_repeat = revision.is_stateless()
+            && !spec.raw_questions
+            && MAY_WANT_INPUT.contains(&&*spec.method);
         let token = params.token();
         let mut call = Call {
             caller: id,
-            method: spec.method.into(),
-            params: spec.params.filter(|_| may_repeat).map(Box::from),
             takes_tasks: self.declares_tasks(&spec, &params),
+            method: spec.method,
+            params: spec.params.filter(|_| may_repeat).map(Box::from),
             headers: spec.headers,
             timeout: spec.timeout,
             total: spec.total,
@@ -285,13 +287,14 @@ impl ClientPeer {
         retry: Option<Retry<'_>>,
     ) {
         let dialect = self.dialect();
+        let buffer = std::mem::take(&mut self.spare);
         let mut add = self.additions(dialect, call.raw_questions);
         if let (Some(stateless), Some(capabilities)) = (&mut add.stateless, &call.capabilities) {
             stateless.capabilities = capabilities;
         }
         add.token = call.asks_progress.then_some(wire);
         add.retry = retry;
-        let body = compose::request(wire, &call.method, params, &add);
+        let body = compose::request(buffer, wire, &call.method, params, &add);
         let by_header = self.config.carrier == Carrier::Http && is_stateless(dialect);
         let kind = OutgoingKind::Request {
             id: wire,

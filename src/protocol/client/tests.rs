@@ -34,7 +34,7 @@ fn config(choice: EraChoice, carrier: Carrier) -> PeerConfig {
 
 fn spec<'a>(method: &'a str, params: &'a str) -> RequestSpec<'a> {
     RequestSpec {
-        method,
+        method: method.to_owned().into(),
         params: Some(params),
         opaque: None,
         timeout: Duration::from_secs(60),

@@ -12,7 +12,7 @@ fn call(method: &str, name: Option<&str>, params: &[(&str, &str)]) -> Outgoing {
     Outgoing {
         kind: OutgoingKind::Request {
             id: UpstreamRequestId(7),
-            method: method.into(),
+            method: method.to_owned().into(),
             name: name.map(Into::into),
             headers: params
                 .iter()
