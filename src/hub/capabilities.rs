@@ -54,13 +54,12 @@ pub(super) fn server_config(
     if upstream.is_some() {
         changing = Changing::ALL;
         let all = r#""tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"prompts":{"listChanged":true},"completions":{},"logging":{}"#.to_owned();
-        let tasks = offered.as_ref().is_some_and(|all| all.task_updates);
-        let tasks = tasks.then(|| format!(r#""extensions":{{"{TASKS_EXTENSION}":{{}}}}"#));
+        let tasks = format!(r#""extensions":{{"{TASKS_EXTENSION}":{{}}}}"#);
         let bridge = legacy
             .drain(..)
             .filter(|members| members.contains("claude/"));
         legacy = bridge.chain([all.clone()]).collect();
-        modern = tasks.into_iter().chain([all]).collect();
+        modern = vec![tasks, all];
     }
     changing.tools |= has_plugins;
     if bridge.is_some() || upstream.is_some() || has_plugins {
@@ -89,7 +88,7 @@ pub(super) fn server_config(
             || offered
                 .as_ref()
                 .is_some_and(|offered| offered.resource_updates),
-        task_updates: offered.is_some_and(|offered| offered.task_updates),
+        task_updates: upstream.is_some() || offered.is_some_and(|offered| offered.task_updates),
         changing,
         awaits_introduction: false,
         relays_subscriptions: upstream.is_some(),

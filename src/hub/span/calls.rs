@@ -23,6 +23,7 @@ impl UpstreamSide {
             self.tickets.remove(&ticket);
             self.manager.cancel(now, ticket, "the client took it back");
         }
+        self.tasks.forget_call(call);
         self.searches.remove(&call);
     }
 
@@ -110,6 +111,7 @@ impl Hub {
             ..side.options_of(gated.id(), server.as_ref(), &declared)
         };
         let call = gated.id();
+        side.may_become_task(call, server.as_ref());
         let ticket = side.manager.call(now, runtime, gated, options);
         side.tickets.insert(ticket, call);
         side.calls.insert(call, ticket);
@@ -211,7 +213,9 @@ impl Hub {
             side.searches.remove(&call);
         }
         self.end_questions_of(now, call, "the call it was for is over");
-        if self.search_on(now, call, outcome.is_ok()) {
+        self.learn_task(call, outcome.as_deref().ok());
+        let error = outcome.as_ref().err().map(|error| &**error);
+        if self.search_on(now, call, error) {
             return;
         }
         let Some(side) = &mut self.upstream else {
@@ -253,7 +257,13 @@ impl Hub {
 
     /// What a server answered with an error is passed on as one; everything else is, of a tool call, a result
     /// that says what happened, so that a model can act on it.
-    fn conclude_failure(&mut self, now: Now, call: CallId, place: Place, error: &UpstreamError) {
+    pub(super) fn conclude_failure(
+        &mut self,
+        now: Now,
+        call: CallId,
+        place: Place,
+        error: &UpstreamError,
+    ) {
         let refusal = match (&error.facts.rpc, error.kind) {
             // These speak of the hop between the server and us, which is not the client's.
             (Some(remote), FailureKind::Remote) if is_of_the_hop(remote.code) => Some(RpcError {

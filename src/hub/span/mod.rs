@@ -22,6 +22,7 @@ pub(super) use self::questions::Questions;
 use self::questions::{Asking, EVERYTHING};
 pub(in crate::hub) use self::subscriptions::Subscribing;
 use self::subscriptions::Subscriptions;
+use self::tasks::Tasks;
 use super::Hub;
 use crate::clock::Now;
 use crate::codec::shared_text::SharedText;
@@ -67,6 +68,7 @@ pub(in crate::hub) struct UpstreamSide {
     pub(in crate::hub) questions: Questions,
     pub(in crate::hub) openings: Openings,
     subscriptions: Subscriptions,
+    tasks: Tasks,
 }
 
 impl std::fmt::Debug for UpstreamSide {
@@ -109,6 +111,7 @@ impl UpstreamSide {
             questions,
             openings: Openings::default(),
             subscriptions: Subscriptions::default(),
+            tasks: Tasks::new(limits),
         }
     }
 
@@ -153,6 +156,7 @@ impl UpstreamSide {
         self.subscriptions.close_client(peer, runtime);
         if let Some(runtime) = self.runtimes.remove(&peer) {
             self.lists.forget(runtime);
+            self.tasks.forget(runtime);
             self.clients.remove(&runtime);
             self.questions.forget_runtime(runtime);
             self.manager.close_runtime(now, runtime);

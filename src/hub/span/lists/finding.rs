@@ -7,6 +7,7 @@
 //! | a resource              | the program, the first server that lists the URI, then the one it was read from before, then the first with a template that it matches |
 //! | a resource of nobody's  | the only server with resources; of several each in turn, by key, until one has it   |
 //! | a completion            | as its prompt or its resource                                                       |
+//! | a task                  | see `tasks`                                                                         |
 //!
 //! A resource need not be listed to be read (Spec: 2025-11-25 server/tools, resource links), so several
 //! servers are asked for one that is in no list; an error says how many were. A prompt that nobody shows is
@@ -22,14 +23,18 @@ use crate::codec::scan::Text;
 use crate::codec::shared_text::SharedText;
 use crate::codec::splice::with_member;
 use crate::hub::Hub;
+use crate::hub::ledger;
 use crate::hub::span::UpstreamSide;
+use crate::hub::span::tasks::{is_for_task, unknown_task};
 use crate::ids::{CallId, PeerId, RuntimeId};
 use crate::local::{match_template, unknown_resource};
+use crate::manager::error::UpstreamError;
 use crate::manager::server_config::ServerKey;
 use crate::protocol::client::peer::ListKind;
 use crate::protocol::error::{ErrorCode, RpcError};
 use crate::protocol::message::member;
 use crate::protocol::server::{Answer, ServerRequest};
+use crate::protocol::topic::Topic;
 use crate::secret::Quoted;
 
 /// What a request wants of a server.
@@ -80,16 +85,19 @@ pub(super) enum Look {
     Nowhere,
 }
 
-/// A resource that is in no list, on its way from one server to the next.
+/// A request for a resource that is in no list, or for a task of nobody that is known, on its way from one
+/// server to the next.
 #[derive(Debug)]
 pub(in crate::hub::span) struct Search {
     request: ServerRequest,
     runtime: RuntimeId,
-    uri: String,
+    what: Topic,
     left: VecDeque<ServerKey>,
     /// Who is being asked.
     at: ServerKey,
     asked: usize,
+    /// Why one that may have the task did not say so.
+    doubt: Option<UpstreamError>,
 }
 
 impl UpstreamSide {
@@ -193,13 +201,20 @@ impl UpstreamSide {
         self.keys().into_iter().filter(may).collect()
     }
 
-    /// A resource that is in no list was read there.
-    fn remember_resource(&mut self, search: Search, limit: usize) {
+    /// What was looked for is there.
+    fn remember_found(&mut self, search: Search, limit: usize) {
+        let uri = match search.what {
+            Topic::Resource(uri) => uri,
+            Topic::Task(id) => {
+                self.tasks.remember(search.runtime, &id, search.at);
+                return;
+            }
+        };
         let known = self.lists.known(search.runtime);
         if known.found.len() >= limit {
             known.found.clear();
         }
-        known.found.insert(search.uri.into(), search.at);
+        known.found.insert(uri.into(), search.at);
     }
 }
 
@@ -231,7 +246,10 @@ fn covers(template: &str, uri: &str) -> bool {
 
 impl Hub {
     /// Whether a request is for the channel or for the program, whatever the servers have.
-    pub(super) fn is_ours(&self, request: &ServerRequest) -> bool {
+    pub(super) fn is_ours(&self, peer: PeerId, request: &ServerRequest) -> bool {
+        if is_for_task(request) {
+            return self.is_for_own_task(peer, request);
+        }
         let local = self.local.as_ref().map(|local| local.desk.registry());
         if &*request.method == "tools/call" {
             return request.name.as_deref().is_some_and(|name| {
@@ -290,7 +308,10 @@ impl Hub {
                 let text = format!("Unknown prompt: {}", Quoted(&name));
                 RpcError::new(ErrorCode::InvalidParams, text)
             }
-            Wanted::Resource(uri) => return self.search(now, parked, runtime, uri),
+            Wanted::Resource(uri) => {
+                let what = Topic::Resource(uri);
+                return self.search(now, peer, runtime, parked.request, what);
+            }
             Wanted::Tool(_) | Wanted::Nothing => {
                 let text = format!(
                     "params of {} name nothing (found {})",
@@ -303,15 +324,24 @@ impl Hub {
         self.respond(now, peer, key, Answer::Error(&error));
     }
 
-    /// Looks for a resource that is in no list.
-    fn search(&mut self, now: Now, parked: Parked, runtime: RuntimeId, uri: String) {
-        let Parked { peer, request, .. } = parked;
+    /// Looks for a resource that is in no list, or for a task.
+    pub(in crate::hub::span) fn search(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        runtime: RuntimeId,
+        request: ServerRequest,
+        what: Topic,
+    ) {
         let Some(side) = &mut self.upstream else {
             return;
         };
-        let mut left = side.with_resources(runtime);
+        let mut left = match &what {
+            Topic::Resource(_) => side.with_resources(runtime),
+            Topic::Task(_) => side.with_tasks(runtime),
+        };
         let Some(at) = left.pop_front() else {
-            let error = unknown_resource(request.revision, &uri);
+            let error = unknown(&request, &what);
             return self.respond(now, peer, request.key, Answer::Error(&error));
         };
         let params = request.params.clone();
@@ -324,17 +354,23 @@ impl Hub {
             let search = Search {
                 request,
                 runtime,
-                uri,
+                what,
                 left,
                 at,
                 asked: 1,
+                doubt: None,
             };
             side.searches.insert(call, search);
         }
     }
 
-    /// A server had the resource, or had it not: then the next one is asked. Says whether one was.
-    pub(in crate::hub::span) fn search_on(&mut self, now: Now, call: CallId, found: bool) -> bool {
+    /// A server had what is looked for, or had it not: then the next one is asked. Says whether one was.
+    pub(in crate::hub::span) fn search_on(
+        &mut self,
+        now: Now,
+        call: CallId,
+        missing: Option<&UpstreamError>,
+    ) -> bool {
         let limit = self.limits.resource_subscriptions_max;
         let Some(side) = &mut self.upstream else {
             return false;
@@ -342,12 +378,21 @@ impl Hub {
         let Some(mut search) = side.searches.remove(&call) else {
             return false;
         };
-        if found {
-            side.remember_resource(search, limit);
+        let Some(missing) = missing else {
+            side.remember_found(search, limit);
             return false;
+        };
+        // One that says anything but that it has no such task may have it.
+        let is_answer = matches!(missing.code(), -32_602 | -32_601);
+        if search.what.task().is_some() && !is_answer {
+            search.doubt.get_or_insert_with(|| missing.clone());
         }
         let Some(next) = search.left.pop_front() else {
-            let mut error = unknown_resource(search.request.revision, &search.uri);
+            if let Some(doubt) = search.doubt {
+                self.conclude_failure(now, call, ledger::Place::UpstreamOther, &doubt);
+                return true;
+            }
+            let mut error = unknown(&search.request, &search.what);
             error.message = format!("{}; {} servers were asked", error.message, search.asked);
             self.conclude(now, call, Answer::Error(&error));
             return true;
@@ -361,6 +406,14 @@ impl Hub {
             side.searches.insert(call, search);
         }
         true
+    }
+}
+
+/// The error where nobody has it.
+fn unknown(request: &ServerRequest, what: &Topic) -> RpcError {
+    match what {
+        Topic::Resource(uri) => unknown_resource(request.revision, uri),
+        Topic::Task(id) => unknown_task(id),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::clock::{Deadline, Now, Uptime};
 use crate::hub::Hub;
 use crate::hub::approvals::is_private;
 use crate::hub::span::UpstreamSide;
+use crate::hub::span::tasks::is_for_task;
 use crate::ids::{PeerId, RuntimeId};
 use crate::link::Driven as _;
 use crate::manager::server_config::ServerKey;
@@ -127,7 +128,7 @@ impl Hub {
         peer: PeerId,
         request: ServerRequest,
     ) -> Option<ServerRequest> {
-        if self.upstream.is_none() || is_private(&request.method) || self.is_ours(&request) {
+        if self.upstream.is_none() || is_private(&request.method) || self.is_ours(peer, &request) {
             return Some(request);
         }
         let request = self.resume_parked(now, peer, request)?;
@@ -152,6 +153,10 @@ impl Hub {
                 return Some(request);
             }
             self.pass_through(now, peer, runtime, &request);
+            return None;
+        }
+        if is_for_task(&request) {
+            self.serve_task(now, peer, runtime, request);
             return None;
         }
         let needs = UpstreamSide::needs(&request);

@@ -12,8 +12,18 @@ const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-0
 
 /// A stateless server with tasks that leaves its listen streams open.
 fn server(method: &str, params: &Value) -> Reply {
+    server_with(&["t1"], method, params)
+}
+
+/// The same; it makes a task of each call, the first of these, which are all that it knows.
+fn server_with(tasks: &[&str], method: &str, params: &Value) -> Reply {
     let id = &params["taskId"];
+    let known = id.as_str().is_none_or(|id| tasks.contains(&id));
+    if !known {
+        return Reply::Error(-32602);
+    }
     Reply::Result(match method {
+        "tools/call" => json!({"resultType": "task", "taskId": tasks[0], "status": "working"}),
         "server/discover" => json!({
             "resultType": "complete", "supportedVersions": ["2026-07-28"],
             "capabilities": {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}},
@@ -184,4 +194,135 @@ fn a_server_that_does_not_tell_of_tasks_is_not_waited_for() {
     let told = said(&mut world);
     assert!(told[0].contains(r#""notifications":{}"#), "{told:?}");
     assert_eq!(world.times_heard("notifications/cancelled"), 1);
+}
+
+/// A client of two servers, `a` with the tasks `one` and `both`, `b` with `two`, `both` and `more`.
+fn several() -> (World, WireId) {
+    let servers = [("a", json!({})), ("b", json!({}))];
+    let mut world = World::new(span(&servers, Limits::default()));
+    world.play("a", |method, params| {
+        server_with(&["one", "both"], method, params)
+    });
+    world.play("b", |method, params| {
+        server_with(&["two", "both", "more"], method, params)
+    });
+    let client = world.line();
+    (world, client)
+}
+
+fn ask(world: &mut World, client: WireId, method: &str, members: &str) -> Value {
+    let request =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{members},{META}}}}}"#);
+    world.say(client, &request);
+    let said = said(world);
+    serde_json::from_str(said.last().expect("an answer")).expect("JSON")
+}
+
+/// The programs that were asked this, in order.
+fn asked<'a>(world: &'a World, method: &str) -> Vec<&'a str> {
+    let of = world.heard.iter();
+    let of = of.filter(|heard| heard.message["method"] == method);
+    of.map(|heard| heard.program.as_str()).collect()
+}
+
+#[test]
+fn of_several_servers_the_one_whose_call_made_a_task_is_asked() {
+    let (mut world, client) = several();
+    let discovered = ask(&mut world, client, "server/discover", r#""x":1"#);
+    let extensions = &discovered["result"]["capabilities"]["extensions"];
+    assert!(extensions["io.modelcontextprotocol/tasks"].is_object());
+    for (tool, task) in [("a__slow", "one"), ("b__slow", "two")] {
+        let call = format!(r#""name":"{tool}","arguments":{{}}"#);
+        let made = ask(&mut world, client, "tools/call", &call);
+        assert_eq!(made["result"]["taskId"], task, "{made}");
+    }
+    for (id, method) in [(2, "tasks/get"), (3, "tasks/update"), (4, "tasks/cancel")] {
+        let request = r#""taskId":"two","inputResponses":{}"#;
+        world.say(
+            client,
+            &format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{request},{META}}}}}"#
+            ),
+        );
+        assert_eq!(asked(&world, method), ["b"]);
+    }
+    said(&mut world);
+    // Each tells of its own; what is nobody's is left out.
+    listen(&mut world, client, 7, r#"["one","two","none"]"#);
+    let told = world.diagnostics.iter().find(|line| line.contains("none"));
+    assert!(told.is_some_and(|line| line.contains("not listened to")));
+    let listens = world.heard.iter();
+    let listens = listens.filter(|heard| heard.message["method"] == "subscriptions/listen");
+    let filters: Vec<_> = listens
+        .map(|heard| {
+            let filter = &heard.message["params"]["notifications"]["taskIds"];
+            (
+                heard.program.clone(),
+                heard.wire,
+                heard.message["id"].clone(),
+                filter[0].clone(),
+            )
+        })
+        .collect();
+    let whose = filters.iter().map(|(who, .., task)| (&**who, task.clone()));
+    let whose: Vec<_> = whose.collect();
+    assert_eq!(whose, [("a", json!("one")), ("b", json!("two"))]);
+    for (_, wire, id, task) in &filters {
+        let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
+        let params = json!({"_meta": meta, "notifications": {"taskIds": [task]}});
+        let method = "notifications/subscriptions/acknowledged";
+        world.send(*wire, json!({"method": method, "params": params}));
+    }
+    let begun = said(&mut world);
+    assert!(begun[0].contains(r#""taskIds":["one","two"]"#), "{begun:?}");
+    for (at, heard) in [(0, 0), (1, 1)] {
+        let (_, wire, id, _) = &filters[at];
+        let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
+        let params = json!({"_meta": meta, "taskId": "two", "status": "working"});
+        world.send(
+            *wire,
+            json!({"method": "notifications/tasks", "params": params}),
+        );
+        assert_eq!(said(&mut world).len(), heard, "only its own server's");
+    }
+}
+
+#[test]
+fn a_task_that_nobody_is_known_to_have_made_is_looked_for() {
+    let (mut world, client) = several();
+    let got = ask(&mut world, client, "tasks/get", r#""taskId":"more""#);
+    assert_eq!(got["result"]["taskId"], "more", "{got}");
+    assert_eq!(asked(&world, "tasks/get"), ["a", "b"]);
+    // From then on it is known.
+    ask(&mut world, client, "tasks/get", r#""taskId":"more""#);
+    assert_eq!(asked(&world, "tasks/get"), ["a", "b", "b"]);
+    let none = ask(&mut world, client, "tasks/get", r#""taskId":"none""#);
+    assert_eq!(none["error"]["code"], -32602, "{none}");
+    let why = none["error"]["message"].as_str().unwrap_or_default();
+    assert!(why.contains("2 servers were asked"), "{why}");
+    // One that cannot say may have it.
+    world.play("a", |_, _| Reply::Error(-32000));
+    let doubt = ask(&mut world, client, "tasks/get", r#""taskId":"none""#);
+    assert_eq!(doubt["error"]["code"], -32000, "{doubt}");
+    let wrong = ask(&mut world, client, "tasks/get", r#""taskId":1"#);
+    assert_eq!(wrong["error"]["code"], -32602, "{wrong}");
+}
+
+#[test]
+fn of_two_servers_that_use_one_id_it_is_the_last_one_s() {
+    let (mut world, client) = several();
+    for name in ["a", "b"] {
+        world.play(name, |method, params| {
+            server_with(&["both"], method, params)
+        });
+        let call = format!(r#""name":"{name}__slow","arguments":{{}}"#);
+        ask(&mut world, client, "tools/call", &call);
+    }
+    let said = world.diagnostics.iter();
+    assert_eq!(
+        said.filter(|line| line.contains("both have made")).count(),
+        1
+    );
+    ask(&mut world, client, "tasks/get", r#""taskId":"both""#);
+    assert_eq!(asked(&world, "tasks/get"), ["b"]);
 }
