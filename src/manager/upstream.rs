@@ -513,7 +513,11 @@ impl Upstream {
                 discover_timeout: self.config.times.discover,
                 connect_timeout: self.config.times.connect,
                 first_own_id: turn.mint_many(OWN_IDS),
-                limits: self.limits.clone(),
+                // Its own requests, such as subscriptions, have the time of those that are passed on.
+                limits: Limits {
+                    request_timeout: self.config.times.request,
+                    ..self.limits.clone()
+                },
             },
             turn.now,
         );

@@ -80,10 +80,6 @@ impl Listening {
         self.retry_at.map(|at| Deadline::new(at, LISTEN))
     }
 
-    pub(super) fn wants(&self, topic: &Topic) -> bool {
-        self.topics.contains(topic)
-    }
-
     fn is_open(&self, id: UpstreamRequestId) -> bool {
         [self.current, self.next]
             .into_iter()
@@ -192,6 +188,20 @@ impl ClientPeer {
             params.text("uri", topic.resource().unwrap_or_default());
             self.send_setting(now, method, &params.end(), subscribes);
         }
+    }
+
+    /// A server of the handshake revisions has answered a `resources/subscribe`, or has not in time.
+    pub(super) fn subscription_answered(&mut self, topic: Topic, outcome: Result<(), CallFault>) {
+        let listening = &mut self.listening;
+        if !listening.topics.contains(&topic) {
+            return;
+        }
+        if let Err(CallFault::Remote(_)) = outcome {
+            // There is nothing to take back.
+            listening.topics.remove(&topic);
+            listening.told.remove(&topic);
+        }
+        self.push(PeerOutput::Subscribed { topic, outcome });
     }
 
     /// Whether the server says that this list may change.

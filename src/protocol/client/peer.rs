@@ -348,11 +348,8 @@ impl ClientPeer {
 
     /// What has come of a request of our own.
     fn set(&mut self, now: Now, setting: Setting, outcome: Result<(), CallFault>) {
-        if let Some(topic) = setting
-            .subscribes
-            .filter(|topic| self.listening.wants(topic))
-        {
-            self.push(PeerOutput::Subscribed { topic, outcome });
+        if let Some(topic) = setting.subscribes {
+            self.subscription_answered(topic, outcome);
         }
         self.subscribe(now);
     }

@@ -166,7 +166,8 @@ pub enum PeerOutput {
     Subscribed {
         /// Which.
         topic: Topic,
-        /// Why not. The stateless era tries again by itself.
+        /// Why not. The stateless era tries again by itself; what a server of the handshake revisions refuses
+        /// is not among the subscriptions any more.
         outcome: Result<(), CallFault>,
     },
     /// The server wants to know something: to be answered by [`ClientPeer::answer`](super::peer::ClientPeer::answer).
