@@ -90,6 +90,7 @@ pub(super) fn server_config(
                 .is_some_and(|offered| offered.resource_updates),
         task_updates: upstream.is_some() || offered.is_some_and(|offered| offered.task_updates),
         changing,
+        relays_log_level: false,
         awaits_introduction: false,
         relays_subscriptions: upstream.is_some(),
         cache_ttl_ms: 300_000,

@@ -79,6 +79,9 @@ impl Hub {
             method if is_private(method) && self.may_see_limits(peer) => {
                 self.serve_private(now, peer, &request);
             }
+            "logging/setLevel" if !request.revision.is_stateless() => {
+                self.set_own_level(now, peer, &request);
+            }
             "tools/call" => match tool_call(&request) {
                 Ok(call) => {
                     let key = request.key;

@@ -99,6 +99,19 @@ impl Manager {
         self.renew_all(now, id);
     }
 
+    /// The servers of a runtime have been told by a request of it from which severity on it wants log messages:
+    /// their next connections are told, too.
+    pub fn adopt_log_level(&mut self, now: Now, id: RuntimeId, level: LogLevel) {
+        let Some(runtime) = self.runtimes.get_mut(&id) else {
+            return;
+        };
+        runtime.wishes.log_level = Some(level);
+        let upstreams: Vec<UpstreamId> = runtime.upstreams.values().copied().collect();
+        for upstream in upstreams {
+            self.with(now, upstream, |one, turn| one.adopt_log_level(turn, level));
+        }
+    }
+
     /// A request of a runtime wants log messages from this severity on, which a server of the handshake
     /// revisions can be told for its whole session only. What it says then is for the caller to sort out.
     pub fn want_logs(&mut self, now: Now, id: RuntimeId, level: LogLevel) {

@@ -74,6 +74,7 @@ impl World {
             changing: capabilities.changing,
             resource_updates: capabilities.resource_updates,
             task_updates: capabilities.task_updates,
+            relays_log_level: false,
             awaits_introduction: false,
             relays_subscriptions: false,
             cache_ttl_ms: 1_000,

@@ -10,9 +10,9 @@ use crate::ids::{CallId, PeerId, RuntimeId, TicketId};
 use crate::link::http_rules::ParamHeader;
 use crate::manager::Options;
 use crate::manager::error::{FailureKind, UpstreamError};
-use crate::manager::server_config::{Isolation, ServerConfig, ServerKey};
+use crate::manager::server_config::{Isolation, ServerKey};
 use crate::protocol::error::{ErrorCode, RpcError};
-use crate::protocol::message::ToolResult;
+use crate::protocol::message::{LogLevel, ToolResult, member};
 use crate::protocol::server::{Answer, ServerPeer, ServerRequest};
 
 impl UpstreamSide {
@@ -25,6 +25,7 @@ impl UpstreamSide {
         }
         self.tasks.forget_call(call);
         self.searches.remove(&call);
+        self.levels.remove(&call);
     }
 
     /// The headers that repeat arguments of a tool, as far as it is known to a client's runtime.
@@ -43,14 +44,17 @@ impl UpstreamSide {
                 ..Options::default()
             };
         }
-        let shared = |config: &ServerConfig| {
-            Some(&config.key) == server && config.isolation == Isolation::Shared
-        };
-        let is_shared = self.manager.servers().any(shared);
+        let is_shared = server.is_some_and(|server| self.is_shared(server));
         Options {
             capabilities: is_shared.then(|| declared.into()),
             ..Options::default()
         }
+    }
+
+    /// Whether all clients have one connection to a server.
+    pub(super) fn is_shared(&self, server: &ServerKey) -> bool {
+        let mut servers = self.manager.servers();
+        servers.any(|config| config.key == *server && config.isolation == Isolation::Shared)
     }
 
     /// The server that offers a tool, by its shown name, to a client.
@@ -136,7 +140,14 @@ impl Hub {
             let error = RpcError::method_not_found(&request.method);
             return self.respond(now, peer, request.key, Answer::Error(&error));
         };
-        self.ask_server(now, peer, runtime, &key, request, request.params.clone());
+        let call = self.ask_server(now, peer, runtime, &key, request, request.params.clone());
+        if &*request.method == "logging/setLevel" {
+            let level = request.params.as_deref();
+            let level = LogLevel::read(level.and_then(|params| member(params, "level")));
+            if let (Some(call), Ok(level), Some(side)) = (call, level, &mut self.upstream) {
+                side.levels.insert(call, level);
+            }
+        }
     }
 
     /// Sends a request that is no tool call to a server, with these params in place of its own. Gives the call
@@ -236,6 +247,7 @@ impl Hub {
         let Some(entry) = self.ledger.entry(call) else {
             return;
         };
+        self.level_answered(now, call, entry.peer, outcome.is_ok());
         match outcome {
             Ok(result) if entry.place == Place::UpstreamRead => {
                 self.conclude(now, call, Answer::List(&result));

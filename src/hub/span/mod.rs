@@ -35,6 +35,7 @@ use crate::manager::lock::LockRule;
 use crate::manager::server_config::{ServerConfig, ServerKey};
 use crate::manager::{Manager, ManagerOutput, Prefix, Settings};
 use crate::protocol::error::{ErrorCode, RpcError};
+use crate::protocol::message::LogLevel;
 
 /// Wires from here on are the manager's; the hub's own stay below.
 pub(in crate::hub) const FIRST_WIRE: WireId = WireId(1 << 31);
@@ -69,6 +70,8 @@ pub(in crate::hub) struct UpstreamSide {
     pub(in crate::hub) openings: Openings,
     subscriptions: Subscriptions,
     tasks: Tasks,
+    /// Levels of `logging/setLevel` that a server is being asked for.
+    levels: BTreeMap<CallId, LogLevel>,
 }
 
 impl std::fmt::Debug for UpstreamSide {
@@ -112,6 +115,7 @@ impl UpstreamSide {
             openings: Openings::default(),
             subscriptions: Subscriptions::default(),
             tasks: Tasks::new(limits),
+            levels: BTreeMap::new(),
         }
     }
 

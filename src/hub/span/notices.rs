@@ -12,15 +12,18 @@
 //!
 //! A client that does not read gets no notification, which are counted as those of ours are.
 //!
+//! `logging/setLevel` of a client with one server that is its own is that server's to answer; else it is
+//! answered by us, and the servers are told.
+//!
 //! What a client tells goes to each of its servers that it is connected to, byte for byte.
 
 use crate::clock::Now;
 use crate::codec::scan::Text;
 use crate::hub::Hub;
-use crate::ids::{PeerId, RuntimeId, TicketId};
-use crate::manager::server_config::{Isolation, ServerKey};
+use crate::ids::{CallId, PeerId, RuntimeId, TicketId};
+use crate::manager::server_config::ServerKey;
 use crate::protocol::message::{LogLevel, member};
-use crate::protocol::server::ServerPeer;
+use crate::protocol::server::{Answer, ServerPeer, ServerRequest};
 
 /// One notification of a server.
 #[derive(Debug)]
@@ -50,10 +53,7 @@ impl Hub {
             .map(|entry| entry.key);
         let params = notice.params.as_deref();
         let object = params.unwrap_or("{}");
-        let shared = side
-            .manager
-            .servers()
-            .any(|config| config.key == notice.server && config.isolation == Isolation::Shared);
+        let shared = side.is_shared(&notice.server);
         if self.leaves_out(peer, key) {
             return;
         }
@@ -135,6 +135,33 @@ impl Hub {
         let servers = side.manager.servers().map(|config| config.key.clone());
         for key in servers.collect::<Vec<_>>() {
             side.manager.notify(now, runtime, &key, method, params);
+        }
+    }
+
+    /// A server has answered `logging/setLevel` of its one client: a level that it has granted is kept, for
+    /// its next connection too.
+    pub(super) fn level_answered(&mut self, now: Now, call: CallId, peer: PeerId, granted: bool) {
+        let Some(side) = &mut self.upstream else {
+            return;
+        };
+        let level = side.levels.remove(&call).filter(|_| granted);
+        let runtime = side.runtimes.get(&peer).copied();
+        if let (Some(level), Some(runtime)) = (level, runtime) {
+            side.manager.adopt_log_level(now, runtime, level);
+            self.with_peer(now, peer, |peer, _| peer.set_log_level(level));
+        }
+    }
+
+    /// `logging/setLevel` of a client whose server was the only one when it was met, and is not any more.
+    pub(in crate::hub) fn set_own_level(&mut self, now: Now, peer: PeerId, asked: &ServerRequest) {
+        let params = asked.params.as_deref();
+        match LogLevel::read(params.and_then(|params| member(params, "level"))) {
+            Ok(level) => {
+                self.with_peer(now, peer, |peer, _| peer.set_log_level(level));
+                self.route_log_level(now, peer, level);
+                self.respond(now, peer, asked.key, Answer::Plain("{}"));
+            }
+            Err(error) => self.respond(now, peer, asked.key, Answer::Error(&error)),
         }
     }
 

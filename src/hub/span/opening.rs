@@ -56,6 +56,7 @@ struct Waiting {
 #[derive(Debug)]
 struct Known {
     facts: ServerFacts,
+    shared: bool,
     config: Arc<ServerConfig>,
 }
 
@@ -71,13 +72,23 @@ impl Openings {
     }
 
     /// What clients are told of a server, made of what we say else.
-    fn introduction(&mut self, facts: &ServerFacts, base: &ServerConfig) -> Arc<ServerConfig> {
-        if let Some(known) = self.last.as_ref().filter(|known| known.facts == *facts) {
+    fn introduction(
+        &mut self,
+        facts: &ServerFacts,
+        shared: bool,
+        base: &ServerConfig,
+    ) -> Arc<ServerConfig> {
+        let same = |known: &&Known| known.facts == *facts && known.shared == shared;
+        if let Some(known) = self.last.as_ref().filter(same) {
             return Arc::clone(&known.config);
         }
-        let config = Arc::new(introduce(facts, base));
+        let mut config = introduce(facts, base);
+        // Of a shared server each of its clients has a level of its own.
+        config.relays_log_level = !shared && !facts.revision.is_stateless();
+        let config = Arc::new(config);
         self.last = Some(Known {
             facts: facts.clone(),
+            shared,
             config: Arc::clone(&config),
         });
         config
@@ -103,6 +114,7 @@ fn introduce(facts: &ServerFacts, base: &ServerConfig) -> ServerConfig {
         },
         resource_updates: of("resources", "subscribe"),
         task_updates: has_tasks(facts),
+        relays_log_level: false,
         awaits_introduction: false,
         relays_subscriptions: true,
         cache_ttl_ms: base.cache_ttl_ms,
@@ -205,9 +217,12 @@ impl Hub {
         let met = match &only {
             None => Ok(Some(Arc::clone(&self.server))),
             Some(key) => {
+                let shared = side.is_shared(key);
                 let openings = &mut side.openings;
                 let met = side.manager.met(now, one.runtime, key);
-                met.map(|facts| facts.map(|facts| openings.introduction(facts, &self.server)))
+                met.map(|facts| {
+                    facts.map(|facts| openings.introduction(facts, shared, &self.server))
+                })
             }
         };
         let outcome = match met {
@@ -279,11 +294,12 @@ impl Hub {
         let Some(peer) = side.clients.get(&runtime).copied() else {
             return;
         };
+        let shared = side.is_shared(&key);
         let openings = &mut side.openings;
         let Ok(Some(facts)) = side.manager.met(now, runtime, &key) else {
             return;
         };
-        let config = openings.introduction(facts, &self.server);
+        let config = openings.introduction(facts, shared, &self.server);
         let Some(before) = self.peer(peer).map(|peer| Arc::clone(peer.server())) else {
             return;
         };

@@ -1,6 +1,7 @@
 //! Clients of one server over HTTP and on a line, in virtual time: how conversations begin, and what is told
 //! without being asked.
 
+mod levels;
 mod subscriptions;
 mod tasks;
 

@@ -133,6 +133,15 @@ impl Upstream {
         }
     }
 
+    /// The server was told this level by a request that was passed on.
+    pub(in crate::manager) fn adopt_log_level(&mut self, turn: &mut Turn<'_>, level: LogLevel) {
+        self.wishes.log_level = Some(level);
+        if let Some(line) = &mut self.line {
+            line.peer.adopt_log_level(turn.now, level);
+            self.drain(turn);
+        }
+    }
+
     /// Sends what was to be told while the server was connected to.
     pub(super) fn send_notices(&mut self, turn: &mut Turn<'_>) {
         for (method, params) in std::mem::take(&mut self.wishes.notices) {

@@ -281,6 +281,14 @@ impl ClientPeer {
         }
     }
 
+    /// The same as [`set_log_level`](Self::set_log_level) where the server was told by a request of the caller.
+    pub fn adopt_log_level(&mut self, now: Now, level: LogLevel) {
+        self.log_level = Some(level);
+        if self.session_level() != Some(level) && self.is_ready() {
+            self.send_log_level(now);
+        }
+    }
+
     fn session_level(&self) -> Option<LogLevel> {
         [self.log_level, self.log_floor].into_iter().flatten().min()
     }

@@ -88,6 +88,7 @@ impl Pair {
             },
             resource_updates: true,
             task_updates: false,
+            relays_log_level: false,
             awaits_introduction: false,
             relays_subscriptions: false,
             cache_ttl_ms: 1_000,

@@ -19,6 +19,9 @@ pub struct ServerConfig {
     pub resource_updates: bool,
     /// Whether clients may listen to tasks. Spec: extension io.modelcontextprotocol/tasks.
     pub task_updates: bool,
+    /// Whether `logging/setLevel` is a request for the owner, for the one behind it has that method too and
+    /// nobody else: what it grants is kept by [`ServerPeer::set_log_level`](super::ServerPeer::set_log_level).
+    pub relays_log_level: bool,
     /// Whether the server is yet to be met: what it is and has is asked by
     /// [`ServerEvent::Opens`](super::ServerEvent::Opens) and told by
     /// [`ServerPeer::introduce`](super::ServerPeer::introduce). Everything above is then taken for possible

@@ -24,7 +24,7 @@ impl ServerPeer {
             )),
             "initialize" => self.initialize(facts),
             "ping" => Ok(EMPTY),
-            "logging/setLevel" => {
+            "logging/setLevel" if !self.config.relays_log_level => {
                 let level = params.and_then(|params| member(params, "level"));
                 let level = LogLevel::read(level)?;
                 self.log_level = Some(level);

@@ -71,6 +71,11 @@ impl ServerPeer {
         }
     }
 
+    /// From which severity on the session is told log messages: a request for that was granted elsewhere.
+    pub const fn set_log_level(&mut self, level: LogLevel) {
+        self.log_level = Some(level);
+    }
+
     /// Everything that is subscribed to, by the session or by a stream that has begun.
     #[must_use]
     pub fn subscribed(&self) -> BTreeSet<Topic> {

@@ -50,6 +50,7 @@ impl Bench {
             },
             resource_updates: true,
             task_updates: true,
+            relays_log_level: false,
             awaits_introduction: false,
             relays_subscriptions: false,
             cache_ttl_ms: 1_000,

@@ -16,6 +16,7 @@ fn unmet() -> ServerConfig {
         changing: Changing::default(),
         resource_updates: false,
         task_updates: false,
+        relays_log_level: false,
         awaits_introduction: true,
         relays_subscriptions: true,
         cache_ttl_ms: 7,
