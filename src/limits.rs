@@ -301,6 +301,8 @@ limits! {
     plugin_runs_max, "plugin_runs_max": usize = 16, "processes";
     /// How long a call held for approval waits, when the rule or the hook gives no time; then it is refused.
     hold_timeout, "hold_timeout_ms": Duration = Duration::from_millis(120_000), "ms";
+    /// Between two words of progress to a client that its call waits for approval. Clients give up after a minute of silence; as on event streams.
+    hold_progress_interval, "hold_progress_interval_ms": Duration = Duration::from_secs(15), "ms";
     /// Between closing a child's input and SIGTERM, and again before SIGKILL.
     child_grace_interval, "child_grace_interval_ms": Duration = Duration::from_secs(1), "ms";
     /// The end of a child's stderr that errors may show.

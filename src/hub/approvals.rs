@@ -214,6 +214,7 @@ impl Hub {
                 if self.gateway.is_some() {
                     self.bridge.handle_hold_opened(now, &held);
                 }
+                self.tell_wait(now, &held.id);
                 let text = format!(
                     "a call of {} waits for approval: {}",
                     Quoted(&held.tool),
@@ -221,7 +222,10 @@ impl Hub {
                 );
                 self.tell(Level::Info, text);
             }
-            HoldEvent::Closed { id, end } => self.bridge.handle_hold_closed(now, &id, &end),
+            HoldEvent::Closed { id, end } => {
+                self.waits.over(&id);
+                self.bridge.handle_hold_closed(now, &id, &end);
+            }
         }
     }
 

@@ -19,7 +19,7 @@
 //! | `wires` | the hub as its loop sees it: whose each wire is |
 //! | `doors`, `socket_door`, `http` | the ways in for clients |
 //! | `route`, `ledger` | the way of a call, and where each one is |
-//! | `hooks`, `approvals`, `audit` | who decides about a call, and what is told of it |
+//! | `hooks`, `approvals`, `waits`, `audit` | who decides about a call, and what is told of it |
 //! | `gateway_side`, `local_side`, `plugins`, `span` | who runs it: the Gateway, this program, a command, other servers |
 //! | `capabilities`, `usage`, `ending` | what clients are told that we can do; limits in use; how all of it ends |
 
@@ -42,6 +42,7 @@ mod route;
 mod socket_door;
 mod span;
 mod usage;
+mod waits;
 mod wires;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -65,6 +66,7 @@ use self::socket_door::SocketDoor;
 pub use self::span::UpstreamConfig;
 use self::span::{Questions, UpstreamSide};
 pub use self::usage::{LIMITS_METHOD, Usage};
+use self::waits::Waits;
 use self::wires::Owner;
 use crate::bridge::Bridge;
 use crate::clock::{Now, Uptime};
@@ -112,6 +114,7 @@ pub struct Hub {
     bridge: Bridge,
     gate: Gate,
     hooks: BTreeMap<CallId, CommandRun>,
+    waits: Waits,
     ledger: Ledger,
     /// What the audit log is told, when one is kept.
     trail: Option<Trail>,
@@ -203,6 +206,7 @@ impl Hub {
             bridge: Bridge::new(&limits, channel_mode, verbose),
             gate: Gate::new(policy, &limits),
             hooks: BTreeMap::new(),
+            waits: Waits::default(),
             ledger: Ledger::default(),
             trail: None,
             io: VecDeque::new(),

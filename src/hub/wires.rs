@@ -94,6 +94,7 @@ impl Driven for Hub {
         while let Some(refused) = self.gate.poll_expired(now) {
             self.route_passage(now, refused);
         }
+        self.handle_waits_timeout(now);
         for run in self.hooks.values_mut() {
             run.handle_timeout(now);
         }
@@ -136,6 +137,7 @@ impl Driven for Hub {
         first = Deadline::earlier(first, self.plugins.next_deadline());
         first = Deadline::earlier(first, self.bridge.next_deadline());
         first = Deadline::earlier(first, self.gate.next_deadline());
+        first = Deadline::earlier(first, self.waits.next_deadline());
         let hooks = self.hooks.values().map(CommandRun::next_deadline);
         hooks.fold(first, Deadline::earlier)
     }

@@ -276,3 +276,88 @@ fn over_http_whoever_shows_the_same_credentials_is_the_same() {
     let answer = world.resolve(on_socket, &held.id, "allow-once");
     assert!(answer.contains("allow-once") && world.works(), "{answer}");
 }
+
+/// The words of progress in what a client got: value and message.
+fn progress(text: &str) -> Vec<(f64, String)> {
+    let lines = text.lines().map(|line| line.trim_start_matches("data: "));
+    let lines = lines.filter(|line| line.contains("notifications/progress"));
+    let read = lines.map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let params = &message["params"];
+        assert_eq!(params["progressToken"], "p", "{line}");
+        let value = params["progress"].as_f64().expect("a number");
+        let text = params["message"].as_str().unwrap_or_default();
+        (value, text.to_owned())
+    });
+    read.collect()
+}
+
+#[test]
+fn who_waits_for_a_person_hears_so_until_the_answer() {
+    let mut world = world(HubPolicy::Open);
+    let caller = world.user(1000);
+    world.say(caller, INITIALIZE);
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":"p"}}}"#;
+    world.say(caller, call);
+    let mut told = progress(&world.take(caller));
+    assert_eq!(told.len(), 1, "at once");
+    world.wait(14_999);
+    assert_eq!(progress(&world.take(caller)).len(), 0);
+    world.wait(1);
+    told.extend(progress(&world.take(caller)));
+    world.wait(45_000);
+    told.extend(progress(&world.take(caller)));
+    assert_eq!(told.len(), 5);
+    for (value, text) in &told {
+        assert!(*value > 0.0 && *value < 0.001, "{value}");
+        assert!(text.starts_with("waiting for approval: "), "{text}");
+    }
+    let id = world.held().expect("it waits");
+    let by = world
+        .hub
+        .answer_hold(world.now, &id, Answer::AllowOnce, "Ada", None);
+    assert_eq!(by, Ok(()));
+    // What the tool says of its progress rises above that, a beginning of nothing as well.
+    let calls = world.calls();
+    for (value, text) in [(0, "begins"), (1, "goes on")] {
+        let now = world.now;
+        world.hub.with_local(now, |local| {
+            local.progress(now, calls[0], value, Some(2), text);
+        });
+    }
+    told.extend(progress(&world.take(caller)));
+    let rises = told.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    assert!(rises, "{told:?}");
+    let texts: Vec<&str> = told[5..].iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["begins", "goes on"]);
+    world.wait(60_000);
+    assert_eq!(progress(&world.take(caller)).len(), 0, "it waits no more");
+}
+
+#[test]
+fn a_stateless_client_hears_it_on_the_stream_of_its_call() {
+    let mut world = world(HubPolicy::Open);
+    let caller = world.connect();
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","arguments":{},"_meta":{"progressToken":"p","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+    let headers =
+        "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: work\r\n";
+    world.http(caller, "POST", headers, call);
+    assert_eq!(progress(&world.take(caller)).len(), 1);
+    world.wait(15_000);
+    assert_eq!(progress(&world.take(caller)).len(), 1);
+    // One that asked for none is told nothing.
+    let silent = world.connect();
+    let call = call.replace(r#""progressToken":"p","#, "");
+    world.http(silent, "POST", headers, &call);
+    world.wait(30_000);
+    assert_eq!(progress(&world.take(silent)).len(), 0);
+    // The end of a wait without an answer is the end of these words.
+    let mut rest = String::new();
+    for _ in 0..8 {
+        world.wait(10_000);
+        rest.push_str(&world.take(caller));
+    }
+    assert!(rest.contains("nobody approved it within"), "{rest}");
+    let words = progress(&rest).len();
+    assert!((4..=6).contains(&words), "{words} in {rest}");
+}

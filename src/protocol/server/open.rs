@@ -19,6 +19,8 @@ pub(super) struct Open {
     pub(super) progress_token: Option<Box<str>>,
     /// The last progress told.
     pub(super) progress: Option<u64>,
+    /// How often it was told that the request waits, before there was any progress.
+    pub(super) waits: u32,
     /// Of a modern request that wants log messages.
     pub(super) log_level: Option<LogLevel>,
     pub(super) batch: Option<u32>,
@@ -87,6 +89,7 @@ impl ServerPeer {
             revision,
             progress_token: token.map(Box::from),
             progress: None,
+            waits: 0,
             log_level,
             batch: facts.batch,
             listening,

@@ -96,6 +96,8 @@ impl ServerPeer {
             return;
         }
         open.progress = Some(progress);
+        let token = token.clone();
+        let progress = open.risen(&progress.to_string()).into_owned();
         let mut params = format!(r#"{{"progressToken":{token},"progress":{progress}"#);
         if let Some(total) = total {
             params.push_str(&format!(r#","total":{total}"#));
@@ -108,9 +110,32 @@ impl ServerPeer {
         send(sink, Lane::Request(key), "notifications/progress", &params);
     }
 
-    /// Passes on what an upstream server tells of its progress: raw params, in which only the token is another.
+    /// Tells the client that a request waits for somebody, if it asked for progress; says whether it did. The
+    /// value rises each time and stays below whatever progress is told later, as long as that is not zero:
+    /// then it is ours that is told in its place. Spec: 2025-11-25 basic/utilities/progress (the value must
+    /// increase, and may be a fraction).
+    pub fn waits(&mut self, key: RequestKey, message: &str, sink: &mut dyn MessageSink) -> bool {
+        let Some(open) = self.open.iter_mut().find(|open| open.key == key) else {
+            return false;
+        };
+        let Some(token) = open.progress_token.clone() else {
+            return false;
+        };
+        let progress = open.wait_value();
+        let mut params = format!(r#"{{"progressToken":{token},"progress":{progress}"#);
+        if open.revision.progress_has_message() {
+            params.push_str(r#","message":"#);
+            write_string(&mut params, message);
+        }
+        params.push('}');
+        send(sink, Lane::Request(key), "notifications/progress", &params);
+        true
+    }
+
+    /// Passes on what an upstream server tells of its progress: raw params, in which only the token is another,
+    /// and the value where it would not rise.
     pub fn pass_progress(&mut self, key: RequestKey, params: &str, sink: &mut dyn MessageSink) {
-        let Some(open) = self.open.iter().find(|open| open.key == key) else {
+        let Some(open) = self.open.iter_mut().find(|open| open.key == key) else {
             return;
         };
         let Some(token) = &open.progress_token else {
@@ -119,6 +144,10 @@ impl ServerPeer {
         let mut passed = format!(r#"{{"progressToken":{token}"#);
         for (name, value) in members(params).filter(|(name, _)| !name.is("progressToken")) {
             let is_message = name.is("message");
+            let value = match name.is("progress") {
+                true => open.risen(value),
+                false => Cow::Borrowed(value),
+            };
             if !is_message || open.revision.progress_has_message() {
                 passed.push_str(&format!(r#","{}":{value}"#, name.raw()));
             }
@@ -326,6 +355,29 @@ impl ServerPeer {
         }
         write(sink.begin(Lane::Answer(open.key)));
         sink.commit();
+    }
+}
+
+impl Open {
+    /// The next value of progress for a request that waits: a millionth for each word.
+    fn wait_value(&mut self) -> String {
+        self.waits = self.waits.saturating_add(1).min(999_999);
+        format!("0.{:06}", self.waits)
+    }
+
+    /// A raw value of progress, or one in its place that rises above what was told of the wait.
+    fn risen<'a>(&mut self, value: &'a str) -> Cow<'a, str> {
+        if self.waits == 0 {
+            return Cow::Borrowed(value);
+        }
+        let told = f64::from(self.waits) / 1e6;
+        match value.parse::<f64>() {
+            Ok(number) if number <= told => self.wait_value().into(),
+            Ok(_) | Err(_) => {
+                self.waits = 0;
+                Cow::Borrowed(value)
+            }
+        }
     }
 }
 
