@@ -295,13 +295,29 @@ impl Gate {
     /// # Errors
     /// When a rule asks the hook and there is none. The rules of before stay in force then.
     pub fn set_rules(&mut self, rules: Rules) -> Result<(), RuleError> {
-        if let (Policy::Open, Some(rule)) = (&self.policy, rules.first_hook()) {
+        let has_hook = self.policy == Policy::Hook;
+        self.set_rules_and_hook(rules, has_hook)
+    }
+
+    /// The same, and whether there is a hook program from now on. A call that is held to be shown to the hook
+    /// afterwards passes without one that is gone. Where the embedding program decides there is no hook.
+    ///
+    /// # Errors
+    /// As [`Gate::set_rules`]; everything stays as it was then.
+    pub fn set_rules_and_hook(&mut self, rules: Rules, has_hook: bool) -> Result<(), RuleError> {
+        let policy = match (&self.policy, has_hook) {
+            (Policy::Embedder, _) => Policy::Embedder,
+            (Policy::Open | Policy::Hook, true) => Policy::Hook,
+            (Policy::Open | Policy::Hook, false) => Policy::Open,
+        };
+        if let (Policy::Open, Some(rule)) = (&policy, rules.first_hook()) {
             return Err(RuleError {
                 key: format!("rules[{rule}].action"),
                 why: "hook asks the before-tool-call hook, and none is configured".to_owned(),
             });
         }
         self.rules = rules;
+        self.policy = policy;
         Ok(())
     }
 

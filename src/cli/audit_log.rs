@@ -7,6 +7,7 @@
 //! | Failing | lines                          | Failing | tried again; over the limit they are counted       |
 //! | Failing | a write that goes in           | Writing | all of them, then `lost` for those that were not kept |
 //! | any     | SIGHUP, file moved or deleted  | any     | opened again; the chain goes on                    |
+//! | any     | the configuration names another | any    | that is opened, if it can be; the chain goes on    |
 //! | any     | the file was emptied           | any     | the chain goes on at its start                     |
 //!
 //! Lines wait without their numbers, so that they can go on from whatever file there is then. A line that went
@@ -124,6 +125,25 @@ impl AuditLog {
     /// The file was moved away by somebody who says so: the chain goes on in another one.
     pub(super) fn reopen(&mut self, now: Now) {
         self.close();
+        // The outcome is said, and matters to the next call.
+        drop(self.write(now));
+    }
+
+    /// The configuration was read again: what it says from now on. That it cannot be followed is said.
+    pub(super) fn follow(&mut self, path: PathBuf, config: &AuditConfig, now: Now) {
+        self.sync = config.sync;
+        if path == self.path {
+            return;
+        }
+        if let Err(why) = AppendFile::open(&path) {
+            let [new, old] = [&path, &self.path].map(|path| path.display().to_string());
+            let (new, old) = (Quoted(&new), Quoted(&old));
+            return say(&format!(
+                "warning: audit log {new} cannot be opened: {why}; lines go to {old} as before"
+            ));
+        }
+        self.close();
+        self.path = path;
         // The outcome is said, and matters to the next call.
         drop(self.write(now));
     }

@@ -79,29 +79,7 @@ pub(super) fn settings(file: Option<&Path>) -> Result<Settings, Failure> {
             .map(|(name, _)| name.clone())
             .collect(),
     };
-    let config_rules = config.rules(&limits);
-    let hook = config.before_tool_call.and_then(|hook| {
-        let mut command = hook.command.into_iter();
-        let program = command.next()?;
-        let command = ChildSpec {
-            program,
-            args: command.collect(),
-            env: hook_environment(),
-            cwd: None,
-        };
-        Some(HookConfig {
-            command,
-            timeout: hook.timeout,
-        })
-    });
-    let rules = config_rules.map_err(unusable)?;
-    if let (None, Some(rule)) = (&hook, rules.first_hook()) {
-        let error = config::ConfigError::Unknown(
-            format!("gate.rules[{rule}].action"),
-            "asks the hook, and there is no hooks.beforeToolCall",
-        );
-        return Err(unusable(error));
-    }
+    let (rules, hook) = gate_of(&config, &limits).map_err(unusable)?;
     Ok(Settings {
         limits,
         hook,
@@ -118,13 +96,59 @@ fn unusable(path: &Path, error: &config::ConfigError) -> Failure {
     Failure::new(Exit::Usage, message)
 }
 
-/// The rules that a configuration holds now.
+/// What a configuration says of the gate: its rules, and the hook.
+fn gate_of(
+    config: &Config,
+    limits: &Limits,
+) -> Result<(Rules, Option<HookConfig>), config::ConfigError> {
+    let rules = config.rules(limits)?;
+    let hook = config.before_tool_call.as_ref().and_then(|hook| {
+        let (program, args) = hook.command.split_first()?;
+        let command = ChildSpec {
+            program: program.clone(),
+            args: args.to_vec(),
+            env: hook_environment(),
+            cwd: None,
+        };
+        Some(HookConfig {
+            command,
+            timeout: hook.timeout,
+        })
+    });
+    if let (None, Some(rule)) = (&hook, rules.first_hook()) {
+        return Err(config::ConfigError::Unknown(
+            format!("gate.rules[{rule}].action"),
+            "asks the hook, and there is no hooks.beforeToolCall",
+        ));
+    }
+    Ok((rules, hook))
+}
+
+/// What of the settings may change while we serve.
+pub(super) struct Changed {
+    pub(super) rules: Rules,
+    pub(super) hook: Option<HookConfig>,
+    pub(super) audit: AuditConfig,
+    /// `audit.file`, from here.
+    pub(super) audit_file: Option<PathBuf>,
+}
+
+/// What a configuration says of that now.
 ///
 /// # Errors
-/// Why they cannot be used, in one line.
-pub(super) fn rules_again(path: &Path, limits: &Limits) -> Result<Rules, Failure> {
-    let read = Config::read(path).and_then(|config| config.rules(limits));
-    read.map_err(|error| unusable(path, &error))
+/// Why it cannot be used, in one line.
+pub(super) fn settings_again(path: &Path, limits: &Limits) -> Result<Changed, Failure> {
+    let unusable = |error: config::ConfigError| unusable(path, &error);
+    let config = Config::read(path).map_err(unusable)?;
+    let (rules, hook) = gate_of(&config, limits).map_err(unusable)?;
+    let home = config::environment().remove("HOME");
+    let file = config.audit.file.as_ref();
+    Ok(Changed {
+        rules,
+        hook,
+        audit_file: file.map(|file| config.path_beside(file, home.as_deref())),
+        audit: config.audit,
+    })
 }
 
 /// What a hook inherits: enough to find programs and files, and no credentials of ours.

@@ -4,13 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::audit_log::AuditLog;
-use super::connection::{Connection, connection, credentials, report, rules_again, settings};
+use super::connection::{
+    Changed, Connection, connection, credentials, report, settings, settings_again,
+};
 use super::embedded::{self, Embedded};
 use super::listen::{Door, doors, http_config};
 use super::lock_file::LockFile;
 use super::upstreams::{self, Upstreams};
 use super::{CommandResult, Exit, Failure, ServeArgs, say};
 use crate::clock::Now;
+use crate::config::AuditConfig;
 use crate::entropy::Entropy;
 use crate::gateway::endpoint::{Credentials, Endpoint, EndpointInputs};
 use crate::gateway::identity::{DeviceIdentity, PLATFORM};
@@ -113,6 +116,13 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     hub.set_rules(settings.rules)
         .map_err(|error| Failure::new(Exit::Usage, format!("gate.{error}")))?;
     let mut log = log.inspect(|_| hub.keep_audit(audit.required));
+    let keeper = Keeper {
+        file: settings.file,
+        limits,
+        required: audit.required,
+        audit_file: args.audit,
+        audit_required: args.audit_required,
+    };
     let chosen = open_doors(&mut hub, doors, now);
     match &mut embedded {
         Some(embedded) => {
@@ -137,21 +147,21 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
             if let (HostSignal::Hangup, Some(log)) = (signal, &mut log) {
                 log.reopen(now);
                 if file.is_none() && lock.is_none() {
-                    reload_rules_alone(&mut hub, settings.file.as_deref(), &limits);
+                    keeper.read_again_alone(&mut hub, Some(log), now);
                     continue;
                 }
             }
             if let (HostSignal::Hangup | HostSignal::FileChanged, Some(lock)) = (signal, &lock) {
                 read_lock_again(&mut hub, lock, now);
                 if file.is_none() {
-                    reload_rules_alone(&mut hub, settings.file.as_deref(), &limits);
+                    keeper.read_again_alone(&mut hub, log.as_mut(), now);
                     continue;
                 }
             }
             match (signal, &file) {
                 (HostSignal::Hangup | HostSignal::FileChanged, Some(file)) => {
                     // New tools are not to be served by rules that did not know of them.
-                    match reload_rules(&mut hub, settings.file.as_deref(), &limits) {
+                    match keeper.read_again(&mut hub, log.as_mut(), now) {
                         Ok(()) => reload(&mut hub, file, now),
                         Err(why) => say(&format!(
                             "warning: {why}; what it said before is still served"
@@ -159,7 +169,7 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
                     }
                 }
                 (HostSignal::FileChanged, None) => {
-                    reload_rules_alone(&mut hub, settings.file.as_deref(), &limits);
+                    keeper.read_again_alone(&mut hub, log.as_mut(), now);
                 }
                 (HostSignal::Terminate | HostSignal::Interrupt | HostSignal::Hangup, _) => {
                     hub.shutdown(now);
@@ -207,26 +217,74 @@ fn read_lock_again(hub: &mut Hub, lock: &LockFile, now: Now) {
     }
 }
 
-/// Puts the rules in force that the configuration has now.
-///
-/// # Errors
-/// Why they cannot be used, in one line: those of before stay.
-fn reload_rules(hub: &mut Hub, file: Option<&Path>, limits: &Limits) -> Result<(), String> {
-    let Some(file) = file else { return Ok(()) };
-    let read = rules_again(file, limits).map_err(|failure| failure.message);
-    read.and_then(|rules| {
-        let label = upstreams::label(file);
-        hub.set_rules(rules)
-            .map_err(|error| format!("configuration {label} gate.{error}"))
-    })
+/// What of the settings is read again while we serve: the gate, and where its log is.
+struct Keeper {
+    /// The configuration, where there is one.
+    file: Option<PathBuf>,
+    limits: Limits,
+    /// Whether the log was required at the start, and what the command line says of it, which goes before.
+    required: bool,
+    audit_file: Option<PathBuf>,
+    audit_required: bool,
 }
 
-/// The same where nothing else is read again.
-fn reload_rules_alone(hub: &mut Hub, file: Option<&Path>, limits: &Limits) {
-    if let Err(why) = reload_rules(hub, file, limits) {
-        say(&format!(
-            "warning: {why}; the rules of before stay in force"
-        ));
+impl Keeper {
+    /// Puts rules, hook and audit log in force that the configuration has now.
+    ///
+    /// # Errors
+    /// Why they cannot be used, in one line: those of before stay.
+    fn read_again(
+        &self,
+        hub: &mut Hub,
+        log: Option<&mut AuditLog>,
+        now: Now,
+    ) -> Result<(), String> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let read = settings_again(file, &self.limits);
+        let Changed {
+            rules,
+            hook,
+            audit,
+            audit_file,
+        } = read.map_err(|failure| failure.message)?;
+        hub.set_rules_and_hook(rules, hook).map_err(|error| {
+            let label = upstreams::label(file);
+            format!("configuration {label} gate.{error}")
+        })?;
+        self.follow_audit(&audit, audit_file, log, now);
+        Ok(())
+    }
+
+    /// The same where nothing else is read again.
+    fn read_again_alone(&self, hub: &mut Hub, log: Option<&mut AuditLog>, now: Now) {
+        if let Err(why) = self.read_again(hub, log, now) {
+            say(&format!(
+                "warning: {why}; the rules of before stay in force"
+            ));
+        }
+    }
+
+    /// The log goes on in another file at once. Whether there is one, and what a call is without it, calls that
+    /// are open rely on.
+    fn follow_audit(
+        &self,
+        audit: &AuditConfig,
+        file: Option<PathBuf>,
+        log: Option<&mut AuditLog>,
+        now: Now,
+    ) {
+        let required = audit.required || self.audit_required;
+        let path = self.audit_file.clone().or(file);
+        if path.is_some() != log.is_some() || required != self.required {
+            say(
+                "warning: audit log: whether there is one and whether it is required takes a restart to change",
+            );
+        }
+        if let (Some(path), Some(log)) = (path, log) {
+            log.follow(path, audit, now);
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 
 use serde::Deserialize;
 
-use super::Hub;
+use super::{HookConfig, Hub};
 use crate::bridge::responded;
 use crate::clock::Now;
 use crate::codec::json_object::JsonObject;
@@ -68,6 +68,21 @@ impl Hub {
     /// When a rule asks the hook and there is none. The rules of before stay in force then.
     pub fn set_rules(&mut self, rules: Rules) -> Result<(), RuleError> {
         self.gate.set_rules(rules)
+    }
+
+    /// Rules and before-tool-call hook that hold from now on. Calls that a hook has been asked about go on with
+    /// it. Where the embedding program decides there is no hook, and none comes to be.
+    ///
+    /// # Errors
+    /// As [`Hub::set_rules`]; everything stays as it was then.
+    pub fn set_rules_and_hook(
+        &mut self,
+        rules: Rules,
+        hook: Option<HookConfig>,
+    ) -> Result<(), RuleError> {
+        self.gate.set_rules_and_hook(rules, hook.is_some())?;
+        self.hook = hook;
+        Ok(())
     }
 
     /// The calls that wait for a person, oldest first.

@@ -316,7 +316,7 @@ fn rules_are_read_again_and_bad_ones_are_not_taken() {
     assert_eq!(why(&mut serve), "tool call refused: second");
     configure(&home, &json!({"gate": {"rules": [{"action": "hook"}]}}));
     let warning = serve.stderr.expect("a warning");
-    expect_words(&warning, &["gate.rules[0].action", "none is configured"]);
+    expect_words(&warning, &["gate.rules[0].action", "asks the hook"]);
     assert_eq!(why(&mut serve), "tool call refused: second");
     serve.finish().expect_code(0);
 }

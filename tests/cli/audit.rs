@@ -340,6 +340,40 @@ fn a_rotated_log_is_one_chain() {
 }
 
 #[test]
+fn a_log_that_the_configuration_moves_is_one_chain() {
+    let shop = shop("audit-moved");
+    let home = &shop.home;
+    let servers = serde_json::json!({"notes": shop.entry()});
+    let configure = |audit: Value| {
+        let config = serde_json::json!({"mcpServers": servers, "audit": audit});
+        home.write("drawspan.json", &config.to_string());
+    };
+    configure(serde_json::json!({"file": "log.1"}));
+    let mut serve = Process::serve(&mut home.drawspan(&["serve"]));
+    serve.hello();
+    serve.call("add", "{}");
+    until("lines", || match lines(home, "log.1").len() {
+        3 => Ok(()),
+        n => Err(n.to_string()),
+    });
+    configure(serde_json::json!({"file": "log"}));
+    assert_eq!(expect_lines(home, 1)[0]["event"], "continued");
+    serve.call("add", "{}");
+    expect_lines(home, 3);
+    // What cannot be opened is not moved to, and what takes a restart is said.
+    configure(serde_json::json!({"file": "no/log"}));
+    let warning = serve.stderr.expect("a warning");
+    let words = ["warning: audit log", "no/log", "lines go to", "as before"];
+    expect_words(&warning, &words);
+    configure(serde_json::json!({"file": "log", "required": true}));
+    expect_words(&serve.stderr.expect("a warning"), &["takes a restart"]);
+    serve.call("add", "{}");
+    expect_lines(home, 5);
+    serve.finish().expect_code(0);
+    expect_whole(home, &["log.1", "log"]);
+}
+
+#[test]
 fn a_deleted_log_is_said_and_made_anew() {
     let shop = shop("audit-deleted");
     let mut serve = serve(&shop.home, &[]);

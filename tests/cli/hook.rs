@@ -289,3 +289,58 @@ fn only_drawspan_is_left(home: &Home, serve: &Process) {
         Ok(())
     });
 }
+
+#[test]
+fn the_hook_is_read_again_and_a_call_goes_on_with_the_one_it_asked() {
+    let home = Home::new("hook-reload");
+    home.write(
+        "first.sh",
+        "cat >>asked; until [ -e go ]; do sleep 0.01; done; echo '{\"block\":true,\"blockReason\":\"first\"}'",
+    );
+    // A log that is required where there was none is worth a line: that tells when it was read.
+    let config = |name: &str, more: &str| {
+        let hook = format!(r#"{{"command":["sh","{name}"],"timeoutMs":60000}}"#);
+        home.write(
+            "drawspan.json",
+            &format!(r#"{{"hooks":{{"beforeToolCall":{hook}}}{more}}}"#),
+        );
+    };
+    config("first.sh", "");
+    let mut serve = home.serve_embedded();
+    serve.hello();
+    let waits = serve.begin("events_poll", "{}");
+    until("the first hook", || match home.path("asked").exists() {
+        true => Ok(()),
+        false => Err("not asked".to_owned()),
+    });
+    home.write(
+        "second.sh",
+        "cat >/dev/null; echo '{\"block\":true,\"blockReason\":\"second\"}'",
+    );
+    config("second.sh", r#","audit":{"required":true}"#);
+    let read = serve.stderr.expect("a warning");
+    expect_words(&read, &["takes a restart"]);
+    let second = serve.call("events_poll", "{}");
+    assert_eq!(text(&second), "second");
+    home.write("go", "");
+    let first = serve.answer(waits)["result"].take();
+    assert_eq!(text(&first), "first");
+    home.write("drawspan.json", "{}");
+    until("no hook", || {
+        let result = serve.call("events_poll", "{}");
+        match result["isError"].as_bool() {
+            Some(true) => Err(text(&result).to_owned()),
+            _ => Ok(()),
+        }
+    });
+    // Where there was none, one comes to be.
+    config("second.sh", "");
+    until("a hook again", || {
+        let result = serve.call("events_poll", "{}");
+        match result["isError"].as_bool() {
+            Some(true) => Ok(()),
+            _ => Err("it passes".to_owned()),
+        }
+    });
+    serve.finish().expect_code(0);
+}
