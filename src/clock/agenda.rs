@@ -53,6 +53,8 @@ impl<K: Copy + Ord> Agenda<K> {
         let entry = (at, key);
         if self.entries.front() == Some(&entry) {
             self.entries.pop_front();
+        } else if self.entries.back() == Some(&entry) {
+            self.entries.pop_back();
         } else if let Ok(place) = self.entries.binary_search(&entry) {
             self.entries.remove(place);
         }

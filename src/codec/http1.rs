@@ -318,9 +318,36 @@ fn check_host<'a>(minor: u8, mut hosts: impl Iterator<Item = &'a [u8]>) -> Resul
     }
 }
 
-/// RFC 9110 §5.6.2: `tchar`.
-pub(crate) fn is_token_byte(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+/// RFC 9110 §5.6.2: `tchar`. Asked of each byte of each name that is written.
+const TOKEN_BYTES: [bool; 256] = {
+    let mut token = [false; 256];
+    let mut at = 0;
+    while at < 128_u8 {
+        token[at as usize] = at.is_ascii_alphanumeric()
+            || matches!(
+                at,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
+        at += 1;
+    }
+    token
+};
+
+pub(crate) const fn is_token_byte(b: u8) -> bool {
+    TOKEN_BYTES[b as usize]
 }
 
 #[cfg(test)]

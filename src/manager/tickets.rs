@@ -113,20 +113,24 @@ impl Manager {
     /// Gives a job to a server of a runtime.
     pub(super) fn submit(&mut self, now: Now, id: RuntimeId, key: &ServerKey, job: Job) {
         let ticket = job.ticket;
-        let known = self.slot_of(id, key).is_some();
-        let Some(upstream) = self.upstream_of(id, key) else {
-            if let Some(ticket) = ticket {
-                let error = match self.runtimes.contains_key(&id) {
-                    true => explain::unknown_server(key),
-                    false => explain::no_runtime(),
+        let connected = self.runtimes.get(&id).and_then(|of| of.upstreams.get(key));
+        let upstream = match connected.copied() {
+            Some(upstream) => upstream,
+            None => {
+                let Some(made) = self.upstream_of(id, key) else {
+                    let error = match self.runtimes.contains_key(&id) {
+                        true => explain::unknown_server(key),
+                        false => explain::no_runtime(),
+                    };
+                    if let Some(ticket) = ticket {
+                        self.answer_ticket(ticket, Err(error));
+                    }
+                    return;
                 };
-                self.answer_ticket(ticket, Err(error));
+                self.renew_wishes(now, made);
+                made
             }
-            return;
         };
-        if !known {
-            self.renew_wishes(now, upstream);
-        }
         if let Some(known) = ticket.and_then(|ticket| self.tickets.get_mut(&ticket)) {
             known.upstream = Some(upstream);
         }

@@ -81,7 +81,11 @@ impl Fields {
         &self.kept.bytes()[self.length.range()]
     }
 
-    pub(super) fn single(&self, name: &str) -> Result<Option<&str>, Unfit> {
+    /// The value of a field that may stand once; `None` when it is absent.
+    ///
+    /// # Errors
+    /// [`Unfit`] when it stands more than once or is not UTF-8.
+    pub fn single(&self, name: &str) -> Result<Option<&str>, Unfit> {
         let mut values = self.texts(name);
         match (values.next(), values.next()) {
             (None, _) => Ok(None),
@@ -186,5 +190,11 @@ impl ResponseHead {
     #[must_use]
     pub const fn serial(&self) -> HeadSerial {
         self.fields.serial()
+    }
+
+    /// The digits of its Content-Length; empty when there is no such field.
+    #[must_use]
+    pub fn length_digits(&self) -> &[u8] {
+        self.fields.length_digits()
     }
 }

@@ -99,8 +99,11 @@ pub fn append_field(out: &mut Vec<u8>, name: &str, value: &str) -> Result<(), Wr
 
 /// Blanks at the ends would be lost on the way, so that another value arrives than was sent.
 fn is_value(text: &str) -> bool {
-    let visible = |b: u8| b.is_ascii_graphic() || matches!(b, b' ' | b'\t');
-    text.bytes().all(visible) && text.trim_matches([' ', '\t']).len() == text.len()
+    let blank = |b: &u8| matches!(b, b' ' | b'\t');
+    let bytes = text.as_bytes();
+    bytes.iter().all(|b| b.is_ascii_graphic() || blank(b))
+        && !bytes.first().is_some_and(blank)
+        && !bytes.last().is_some_and(blank)
 }
 
 #[cfg(test)]

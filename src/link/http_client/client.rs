@@ -108,8 +108,8 @@ pub(crate) struct Client {
     redirects_max: usize,
     /// Bytes of requests that are kept for another try.
     kept_bytes_max: usize,
-    /// Boxed: a node of the map has room for eleven, and most clients have one or two.
-    lines: BTreeMap<WireId, Box<Line>>,
+    /// Boxed: a map has room for more than there are.
+    lines: IdMap<WireId, Box<Line>>,
     /// What each connection waits for. Kept by [`note_due`](Self::note_due), after whatever may change it.
     due: Agenda<WireId>,
     /// Connections without a request; the one used last is used next.
@@ -158,7 +158,7 @@ impl Client {
             idle_max: limits.pool_connections_max,
             redirects_max: limits.redirects_max,
             kept_bytes_max,
-            lines: BTreeMap::new(),
+            lines: IdMap::new(),
             due: Agenda::default(),
             idle: Vec::new(),
             places: IdMap::new(),
@@ -251,8 +251,7 @@ impl Client {
     /// Ends everything but the exchange `keep`. What has not left of the exchanges in `sending` still leaves.
     pub(crate) fn close(&mut self, keep: Option<ExchangeId>, sending: impl Fn(ExchangeId) -> bool) {
         let kept = keep.and_then(|exchange| self.places.get(&exchange).copied());
-        let ids: Vec<WireId> = self.lines.keys().copied().collect();
-        for id in ids.into_iter().filter(|id| Some(*id) != kept) {
+        for id in self.wires().into_iter().filter(|id| Some(*id) != kept) {
             let Some(line) = self.lines.get_mut(&id) else {
                 continue;
             };
@@ -266,6 +265,13 @@ impl Client {
                 self.drop_wire(id, false);
             }
         }
+    }
+
+    /// All connections, in the order of their making.
+    fn wires(&self) -> Vec<WireId> {
+        let mut ids: Vec<WireId> = self.lines.keys().copied().collect();
+        ids.sort_unstable();
+        ids
     }
 
     pub(crate) fn poll_io(&mut self) -> Option<IoRequest> {
@@ -453,6 +459,7 @@ impl Client {
     ) -> Option<Step<'a>> {
         let line = self.lines.get_mut(&id)?;
         let job = line.job.as_mut();
+        let exchange = job.as_ref().map(|job| job.exchange);
         let what = match (piece, job) {
             (Piece::Up, _) => {
                 self.write(now, id);
@@ -488,7 +495,7 @@ impl Client {
             // An answer without a request does not get this far.
             (Piece::Head(..) | Piece::Data(_) | Piece::End, None) => return None,
         };
-        let exchange = self.lines.get(&id)?.job.as_ref()?.exchange;
+        let exchange = exchange?;
         Some(Step { exchange, what })
     }
 

@@ -90,11 +90,12 @@ impl Kind {
 
 /// The media type without its parameters; empty when it is no text or stands twice.
 fn other_essence(fields: &Fields) -> Option<&str> {
-    if !fields.has("content-type") {
-        return None;
-    }
-    let value = fields.only("content-type").unwrap_or("");
-    Some(value.split(';').next().unwrap_or("").trim())
+    let value = match fields.single("content-type") {
+        Ok(value) => value?,
+        Err(_) => "",
+    };
+    let end = value.find(';').unwrap_or(value.len());
+    Some(value[..end].trim())
 }
 
 /// The coding of a body that has one.

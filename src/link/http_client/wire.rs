@@ -24,8 +24,10 @@ use std::time::Duration;
 use super::target::HttpTarget;
 use super::tunnel;
 use crate::clock::{Now, Uptime};
-use crate::codec::http_body::{BodyDecoder, BodyLimits, BodyPiece, Framing};
-use crate::codec::http1::{HeadLimits, ResponseHead, ResponseReader};
+use crate::codec::http_body::{
+    BodyDecoder, BodyLimits, BodyPiece, Framing, FramingError, read_length,
+};
+use crate::codec::http1::{HeadLimits, HeadSerial, ResponseHead, ResponseReader};
 use crate::codec::outbuf::OutBuf;
 use crate::ids::WireId;
 use crate::limits::Limits;
@@ -74,6 +76,8 @@ pub(super) struct Wire {
     reader: ResponseReader,
     /// The head of the answer in hand, or the one before: most servers say much the same each time.
     head: ResponseHead,
+    /// What the last head with a serial said of its body and of the connection.
+    judged: Option<(HeadSerial, Judgement)>,
     /// Requests that were answered on it.
     answered: u32,
     /// Length of the request in hand: while so much waits, nothing of it has left.
@@ -86,6 +90,14 @@ pub(super) struct Wire {
     was_up: bool,
     /// A byte of the answer in hand has come.
     heard: bool,
+}
+
+/// What a head says of the body behind it, and how long the connection is good for afterwards; `None` when it is
+/// not.
+#[derive(Clone, Copy, Debug)]
+struct Judgement {
+    framing: Framing,
+    keep: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -166,6 +178,7 @@ impl Wire {
             state: State::Opening,
             reader: ResponseReader::new(limits.head),
             head: ResponseHead::default(),
+            judged: None,
             answered: 0,
             request_bytes: 0,
             unsent: 0,
@@ -354,22 +367,43 @@ impl Wire {
     }
 
     fn begin_body(&mut self) -> Result<Option<Piece<'static>>, String> {
-        let head = &self.head;
-        let framing = match Framing::of_response(head.status, head.minor, false, head.fields.iter())
-        {
-            Ok(framing) => framing,
+        let Judgement { framing, keep } = match self.judge() {
+            Ok(judged) => judged,
             Err(error) => return self.fault(format!("answer is not usable: {error}")),
         };
         let decoder = match BodyDecoder::new(framing, self.limits.body) {
             Ok(decoder) => decoder,
             Err(error) => return self.fault(error.to_string()),
         };
+        self.state = State::Body { decoder, keep };
+        Ok(Some(Piece::Head(std::mem::take(&mut self.head), framing)))
+    }
+
+    /// Reads a head, but for what the last one with its serial has said already: then only the length may be
+    /// another.
+    fn judge(&mut self) -> Result<Judgement, FramingError> {
+        let head = &self.head;
+        let known = self.judged.filter(|(serial, _)| *serial == head.serial());
+        if let Some((_, mut judged)) = known {
+            if let Framing::Length(length) = &mut judged.framing {
+                let digits = head.length_digits();
+                *length = match digits.is_empty() {
+                    true => *length,
+                    false => read_length(digits)?,
+                };
+            }
+            return Ok(judged);
+        }
+        let framing = Framing::of_response(head.status, head.minor, false, head.fields.iter())?;
         let keep = (framing != Framing::UntilClose && stays_open(head)).then(|| {
             let stated = head.fields.only("keep-alive").and_then(stated_timeout);
             stated.map_or(Duration::MAX, |stated| stated.saturating_sub(KEEP_MARGIN))
         });
-        self.state = State::Body { decoder, keep };
-        Ok(Some(Piece::Head(std::mem::take(&mut self.head), framing)))
+        let judged = Judgement { framing, keep };
+        // Of these there is no body, whatever their length is said to be.
+        let bodiless = matches!(head.status, 204 | 304);
+        self.judged = (!bodiless).then_some((head.serial(), judged));
+        Ok(judged)
     }
 
     /// Takes the head of an answer back from who has read it.

@@ -8,8 +8,7 @@ use crate::link::http_client::wire::Due;
 impl Client {
     /// Sees to what is due. Call until `None`.
     pub(crate) fn expire(&mut self, now: Now, wires: &mut WireMint) -> Option<Step<'static>> {
-        let ids: Vec<WireId> = self.lines.keys().copied().collect();
-        for id in ids {
+        for id in self.wires() {
             if let Some(line) = self.lines.get_mut(&id) {
                 line.wire.look(now);
             }

@@ -42,6 +42,28 @@ fn one_request_at_a_time_and_the_warmest_connection_first() {
 }
 
 #[test]
+fn heads_that_differ_in_their_length_only_have_each_their_own() {
+    let mut rig = kept();
+    for (id, text) in [(2, "ab"), (3, "cd"), (4, "efgh"), (5, "i")] {
+        rig.send(request(id, "tools/call", MODERN));
+        let got = rig.next();
+        assert_eq!(got.wire, WireId(1), "the connection is still good");
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"t":"{text}"}}}}"#);
+        rig.json(&got, "", &body);
+        assert_eq!(rig.news(), [format!("message {id} {body}")]);
+    }
+    // These have no body, whatever they say its length is.
+    for (id, length) in [(6, "0"), (7, "9")] {
+        rig.send(request(id, "tools/call", MODERN));
+        let got = rig.next();
+        assert_eq!(got.wire, WireId(1), "the connection is still good");
+        let answer = format!("HTTP/1.1 204 No Content\r\nContent-Length: {length}\r\n\r\n");
+        rig.bytes(got.wire, answer.as_bytes());
+        assert_eq!(rig.news(), [format!("end {id} accepted")]);
+    }
+}
+
+#[test]
 fn so_many_are_kept_so_long() {
     let limits = Limits {
         pool_connections_max: 2,
