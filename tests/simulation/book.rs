@@ -98,7 +98,7 @@ struct Open {
     due: Option<Uptime>,
     since: Uptime,
     acknowledged: bool,
-    progress: u64,
+    progress: f64,
 }
 
 /// What an answer may take at most, beside what its call needs by itself.
@@ -183,7 +183,7 @@ struct Outcome<'a> {
 struct NoteParams<'a> {
     #[serde(borrow)]
     progress_token: Option<&'a RawValue>,
-    progress: Option<u64>,
+    progress: Option<f64>,
     #[serde(borrow)]
     message: Option<&'a RawValue>,
     #[serde(borrow, rename = "_meta")]
@@ -490,7 +490,7 @@ impl Book {
             due,
             since: now,
             acknowledged: false,
-            progress: 0,
+            progress: 0.0,
         });
     }
 
