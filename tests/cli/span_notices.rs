@@ -64,7 +64,12 @@ fn log_messages_follow_the_level_of_an_older_client() {
         serve.hello();
         let level = |serve: &mut Process, level: &str| {
             let id = serve.request("logging/setLevel", &format!(r#"{{"level":"{level}"}}"#));
-            assert_eq!(serve.answer(id)["result"], serde_json::json!({}));
+            // A server that has the method too answers itself.
+            let expected = match era {
+                "legacy" => serde_json::json!({"other": true}),
+                _ => serde_json::json!({}),
+            };
+            assert_eq!(serve.answer(id)["result"], expected);
         };
         level(&mut serve, "error");
         serve.call("echo", "{}");
