@@ -47,7 +47,7 @@ struct Pending {
     /// Topics that nobody has answered for.
     open: BTreeSet<Topic>,
     granted: BTreeSet<Topic>,
-    /// Topics of which it is not known yet whose they are.
+    /// Resources of which it is not known yet whose they are.
     unplaced: BTreeSet<Topic>,
     /// It is a listen stream: what is not granted is left out of it.
     listens: bool,
@@ -183,7 +183,10 @@ impl Hub {
                 Topic::Task(id) => self.server_of_task(one.runtime, id),
             };
             let (Some(server), Some(side)) = (server, &mut self.upstream) else {
-                one.unplaced.insert(topic);
+                // Nothing more will be known of a task.
+                if topic.resource().is_some() {
+                    one.unplaced.insert(topic);
+                }
                 continue;
             };
             let routes = &mut side.subscriptions.routes;

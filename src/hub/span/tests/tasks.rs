@@ -26,13 +26,15 @@ fn server_with(tasks: &[&str], method: &str, params: &Value) -> Reply {
         "tools/call" => json!({"resultType": "task", "taskId": tasks[0], "status": "working"}),
         "server/discover" => json!({
             "resultType": "complete", "supportedVersions": ["2026-07-28"],
-            "capabilities": {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}},
+            "capabilities": {"tools": {}, "resources": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}},
             "ttlMs": 0, "cacheScope": "private",
         }),
         "tools/list" => json!({
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
             "tools": [{"name": "slow", "inputSchema": {"type": "object"}}],
         }),
+        "resources/list" => json!({"resultType": "complete", "resources": []}),
+        "resources/templates/list" => json!({"resultType": "complete", "resourceTemplates": []}),
         "tasks/get" => json!({"resultType": "complete", "taskId": id, "status": "completed"}),
         _ => return Reply::Silence,
     })
@@ -325,4 +327,21 @@ fn of_two_servers_that_use_one_id_it_is_the_last_one_s() {
     );
     ask(&mut world, client, "tasks/get", r#""taskId":"both""#);
     assert_eq!(asked(&world, "tasks/get"), ["b"]);
+}
+
+#[test]
+fn a_task_of_nobody_is_told_of_once_whatever_else_is_waited_for() {
+    let (mut world, client) = several();
+    ask(&mut world, client, "tasks/get", r#""taskId":"more""#);
+    let filter = r#""notifications":{"taskIds":["none"],"resourceSubscriptions":["x:1"]}"#;
+    world.say(
+        client,
+        &format!(
+            r#"{{"jsonrpc":"2.0","id":7,"method":"subscriptions/listen","params":{{{filter},{META}}}}}"#
+        ),
+    );
+    let told = said(&mut world);
+    assert!(told[0].contains(r#""notifications":{}"#), "{told:?}");
+    let said = world.diagnostics.iter();
+    assert_eq!(said.filter(|line| line.contains("none")).count(), 1);
 }
