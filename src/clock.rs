@@ -12,48 +12,55 @@ use std::time::Duration;
 
 pub use self::agenda::Agenda;
 
-/// Time since the process started.
+/// Time since the process started. Kept in nanoseconds, of which there are enough for 584 years: it is
+/// compared many times for each message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Uptime(Duration);
+pub struct Uptime(u64);
+
+/// The far end of time instead of an overflow.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
 
 impl Uptime {
     /// The moment the process started.
-    pub const ZERO: Self = Self(Duration::ZERO);
+    pub const ZERO: Self = Self(0);
 
     /// The moment `since_start` after the start.
     #[must_use]
-    pub const fn from_start(since_start: Duration) -> Self {
-        Self(since_start)
+    pub fn from_start(since_start: Duration) -> Self {
+        Self(nanos(since_start))
     }
 
     /// The moment `ms` milliseconds after the start.
     #[must_use]
     pub const fn from_millis(ms: u64) -> Self {
-        Self(Duration::from_millis(ms))
+        Self(ms.saturating_mul(1_000_000))
     }
 
     /// Whole milliseconds since the start.
     #[must_use]
-    pub fn as_millis(self) -> u64 {
-        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000_000
     }
 
     /// How long after `earlier` this is; zero when it is not after it.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
     /// The moment `by` later; the far end of time instead of an overflow.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(by))
+        Self(self.0.saturating_add(nanos(by)))
     }
 }
 
 impl fmt::Display for Uptime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:03} s", self.0.as_secs(), self.0.subsec_millis())
+        let ms = self.as_millis();
+        write!(f, "{}.{:03} s", ms / 1_000, ms % 1_000)
     }
 }
 
@@ -171,6 +178,24 @@ mod tests {
         assert_eq!(now.until_unix_ms(4_000, cap), now.up, "the past is due now");
         assert_eq!(now.until_unix_ms(i64::MAX, cap), now.after(cap));
         assert_eq!(now.until_unix_ms(i64::MIN, cap), now.up);
+    }
+
+    #[test]
+    fn the_far_end_of_time_is_never_passed() {
+        let end = Uptime::ZERO.after(Duration::MAX);
+        assert_eq!(end, Uptime::from_start(Duration::MAX));
+        assert_eq!(end, Uptime::from_millis(u64::MAX));
+        assert_eq!(end.after(Duration::from_secs(1)), end);
+        assert_eq!(Uptime::ZERO.since(end), Duration::ZERO);
+        let at = Uptime::from_millis(7).after(Duration::new(61, 5_999_999));
+        assert_eq!(
+            (at.as_millis(), at.to_string()),
+            (61_012, "61.012 s".to_owned())
+        );
+        assert_eq!(
+            at.since(Uptime::from_millis(7)),
+            Duration::new(61, 5_999_999)
+        );
     }
 
     #[test]
