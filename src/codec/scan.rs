@@ -284,12 +284,32 @@ pub fn members(object_raw: &str) -> Members<'_> {
     }
 }
 
+/// The first member of this name of an object that was validated before, when it is a string.
+#[must_use]
+pub fn text_member<'a>(object_raw: &'a str, name: &str) -> Option<Text<'a>> {
+    let mut members = members(object_raw);
+    let (_, value) = members.find(|(key, _)| key.is(name))?;
+    // Then it is what was read last.
+    value.starts_with('"').then(|| members.last_text())
+}
+
 /// Iterator made by [`members`].
 pub struct Members<'a> {
     text: &'a str,
     reader: Reader<'a>,
     first: bool,
     open: bool,
+}
+
+impl<'a> Members<'a> {
+    fn last_text(&self) -> Text<'a> {
+        let Span {
+            start,
+            end,
+            escaped,
+        } = self.reader.last_string();
+        Text::new(&self.text[start..end], escaped)
+    }
 }
 
 impl<'a> Iterator for Members<'a> {
@@ -303,15 +323,12 @@ impl<'a> Iterator for Members<'a> {
         if !self.reader.next_member(self.first).ok()? {
             return None;
         }
-        let name = self.reader.last_string();
+        let name = self.last_text();
         self.first = false;
         let from = self.reader.at();
         self.reader.value().ok()?;
         self.open = true;
-        Some((
-            Text::new(&self.text[name.start..name.end], name.escaped),
-            &self.text[from..self.reader.at()],
-        ))
+        Some((name, &self.text[from..self.reader.at()]))
     }
 }
 
@@ -662,6 +679,19 @@ mod tests {
             let shown = String::from_utf8_lossy(bytes);
             assert_eq!(readable_id(bytes, &LIMITS), id, "{shown}");
         }
+    }
+
+    #[test]
+    fn a_text_member_is_what_its_value_says() {
+        let raw = r#"{"a":1,"\u0062":"x\ny","c":{"d":"e"},"f":["g"],"b":"z","h":""}"#;
+        for name in ["a", "b", "c", "d", "f", "h", "i"] {
+            let value = members(raw).find(|(key, _)| key.is(name));
+            let wanted = value.and_then(|(_, value)| Text::of_value(value));
+            let found = text_member(raw, name);
+            let parts = |text: Text<'_>| (text.raw().to_owned(), text.has_escapes());
+            assert_eq!(found.map(parts), wanted.map(parts), "{name}");
+        }
+        assert!(text_member("[\"a\"]", "a").is_none());
     }
 
     #[test]

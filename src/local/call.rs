@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::json_text::write_string;
-use crate::codec::scan::Text;
+use crate::codec::scan::{Text, text_member};
 use crate::ids::{CallId, PeerId};
 use crate::local::coerce::coerce;
 use crate::local::feature::{Feature, declares};
@@ -121,7 +121,7 @@ impl LocalKind {
     /// The text of one argument; `None` when it is missing or no string.
     #[must_use]
     pub fn argument_text(&self, name: &str) -> Option<String> {
-        Some(Text::of_value(self.argument(name)?)?.decode().into_owned())
+        Some(text_member(self.arguments(), name)?.decode().into_owned())
     }
 
     /// Whether a stateless client may be answered "input required". Spec: 2026-07-28 basic/patterns/mrtr

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::codec::json_text::append_string;
-use crate::codec::scan::Text;
+use crate::codec::scan::{Text, text_member};
 use crate::protocol::message::member;
 use crate::protocol::revision::Revision;
 
@@ -30,7 +30,7 @@ impl<'a> InPlaceCall<'a> {
     /// One argument that is a string, as the client spelled it; `None` when it is missing or anything else.
     #[must_use]
     pub fn argument_text(&self, name: &str) -> Option<Text<'a>> {
-        Text::of_value(self.argument(name)?)
+        text_member(self.arguments, name)
     }
 }
 
