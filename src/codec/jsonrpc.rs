@@ -200,25 +200,41 @@ impl RequestId {
     #[must_use]
     pub fn raw(&self) -> &str {
         match &self.0 {
-            Kept::Inline { length, bytes } => std::str::from_utf8(&bytes[..usize::from(*length)])
+            Kept::Inline { .. } => std::str::from_utf8(self.as_bytes())
                 .expect("the bytes were copied from a whole str"),
             Kept::Boxed(raw) => raw,
         }
     }
 
-    fn meaning(&self) -> Meaning<'_> {
-        let raw = self.raw();
+    /// The same as bytes, to be written.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Kept::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Kept::Boxed(raw) => raw.as_bytes(),
+        }
+    }
+
+    /// Whether it means the same as this usable id.
+    #[must_use]
+    pub fn is(&self, raw: &str) -> bool {
+        self.as_bytes() == raw.as_bytes() || Meaning::of(self.raw()) == Meaning::of(raw)
+    }
+}
+
+impl<'a> Meaning<'a> {
+    fn of(raw: &'a str) -> Self {
         match (raw.parse(), Text::of_value(raw)) {
-            (Ok(value), _) => Meaning::Integer(value),
-            (Err(_), Some(text)) => Meaning::Text(text),
-            (Err(_), None) => Meaning::Other(raw),
+            (Ok(value), _) => Self::Integer(value),
+            (Err(_), Some(text)) => Self::Text(text),
+            (Err(_), None) => Self::Other(raw),
         }
     }
 }
 
 impl PartialEq for RequestId {
     fn eq(&self, other: &Self) -> bool {
-        self.raw() == other.raw() || self.meaning() == other.meaning()
+        self.is(other.raw())
     }
 }
 
@@ -232,7 +248,7 @@ impl PartialOrd for RequestId {
 
 impl Ord for RequestId {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.meaning().cmp(&other.meaning())
+        Meaning::of(self.raw()).cmp(&Meaning::of(other.raw()))
     }
 }
 
@@ -261,15 +277,15 @@ pub fn write_notification(out: &mut Vec<u8>, method: &str, params: Option<&str>)
 
 /// Appends the answer to the request whose raw id is `id_raw`. `result_raw` is any raw value.
 pub fn write_result(out: &mut Vec<u8>, id_raw: &str, result_raw: &str) {
-    begin_result(out, id_raw);
+    begin_result(out, id_raw.as_bytes());
     append_raw(out, result_raw);
     out.push(b'}');
 }
 
 /// Appends a result up to its value, behind which a brace is to follow.
-pub fn begin_result(out: &mut Vec<u8>, id_raw: &str) {
+pub fn begin_result(out: &mut Vec<u8>, id_raw: &[u8]) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    out.extend_from_slice(id_raw.as_bytes());
+    out.extend_from_slice(id_raw);
     out.extend_from_slice(br#","result":"#);
 }
 

@@ -60,7 +60,7 @@ use self::modern::ModernResult;
 pub use self::modern::check_modern_meta;
 use self::open::{Asked, Listening, Open};
 use self::own::Own;
-use crate::codec::jsonrpc::{self, Message, Outcome, Reason, RequestId};
+use crate::codec::jsonrpc::{self, Message, Outcome, Reason};
 use crate::codec::scan::{
     Envelope, IdField, ScanError, ScanLimits, Scanned, Text, readable_id, scan,
 };
@@ -260,12 +260,8 @@ impl ServerPeer {
             batch,
         } = facts;
         let meta = &envelope.request_meta;
-        let known = RequestId::from_raw(id);
-        if self
-            .open
-            .iter()
-            .any(|open| open.scope == scope && open.id == known)
-        {
+        let same = |open: &Open| open.scope == scope && open.id.is(id);
+        if self.open.iter().any(same) {
             let reason = format!("request id {} is in use", Quoted(id));
             let error = RpcError::new(ErrorCode::InvalidRequest, reason);
             return self.answer_now(id, batch, Err(error), sink);

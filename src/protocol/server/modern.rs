@@ -310,7 +310,7 @@ impl ServerPeer {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let out = sink.begin(Lane::Answer(open.key));
-        jsonrpc::begin_result(out, open.id.raw());
+        jsonrpc::begin_result(out, open.id.as_bytes());
         out.extend_from_slice(br#"{"resultType":"complete","#);
         write(out);
         out.extend_from_slice(br#","_meta":{"#);

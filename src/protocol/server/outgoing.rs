@@ -69,7 +69,7 @@ impl ServerPeer {
             return self.emit_modern_in_place(&open, sink, write);
         }
         self.emit(&open, sink, |out| {
-            jsonrpc::begin_result(out, open.id.raw());
+            jsonrpc::begin_result(out, open.id.as_bytes());
             out.push(b'{');
             write(out);
             out.extend_from_slice(b"}}");
