@@ -82,14 +82,13 @@ impl Hub {
             "logging/setLevel" if !request.revision.is_stateless() => {
                 self.set_own_level(now, peer, &request);
             }
-            "tools/call" => match tool_call(&request) {
-                Ok(call) => {
-                    let key = request.key;
-                    let facts = self.facts_of(peer, &request);
-                    self.route_call(now, peer, key, call, facts);
+            "tools/call" => {
+                let (key, facts) = (request.key, self.facts_of(peer, &request));
+                match tool_call(request) {
+                    Ok(call) => self.route_call(now, peer, key, call, facts),
+                    Err(error) => self.respond(now, peer, key, Answer::Error(&error)),
                 }
-                Err(error) => self.respond(now, peer, request.key, Answer::Error(&error)),
-            },
+            }
             _ => {
                 let (key, method) = (request.key, request.method.clone());
                 let facts = self.facts_of(peer, &request);
@@ -330,20 +329,21 @@ impl Hub {
 }
 
 /// The call that a request asks for.
-fn tool_call(request: &ServerRequest) -> Result<ToolCall, RpcError> {
-    let (tool, arguments) = match (&request.name, &request.arguments) {
-        (Some(name), None) => (name.clone(), SharedText::fixed("{}")),
-        (Some(name), Some(object)) if object.starts_with('{') => (name.clone(), object.clone()),
+fn tool_call(request: ServerRequest) -> Result<ToolCall, RpcError> {
+    let params = request.params;
+    let (tool, arguments) = match (request.name, request.arguments) {
+        (Some(name), None) => (name, SharedText::fixed("{}")),
+        (Some(name), Some(object)) if object.starts_with('{') => (name, object),
         // Refused, in most cases; this says why.
         _ => {
-            let CallParams { name, arguments } = CallParams::read(request.params.as_deref())?;
+            let CallParams { name, arguments } = CallParams::read(params.as_deref())?;
             (name.as_ref().into(), arguments.unwrap_or("{}").into())
         }
     };
     Ok(ToolCall {
         tool,
         arguments,
-        params: request.params.clone(),
+        params,
         wants_progress: request.wants_progress,
         ..ToolCall::default()
     })
