@@ -133,22 +133,22 @@ pub(super) struct Changed {
     pub(super) audit_file: Option<PathBuf>,
 }
 
-/// What a configuration says of that now.
-///
-/// # Errors
-/// Why it cannot be used, in one line.
-pub(super) fn settings_again(path: &Path, limits: &Limits) -> Result<Changed, Failure> {
-    let unusable = |error: config::ConfigError| unusable(path, &error);
-    let config = Config::read(path).map_err(unusable)?;
-    let (rules, hook) = gate_of(&config, limits).map_err(unusable)?;
-    let home = config::environment().remove("HOME");
-    let file = config.audit.file.as_ref();
-    Ok(Changed {
-        rules,
-        hook,
-        audit_file: file.map(|file| config.path_beside(file, home.as_deref())),
-        audit: config.audit,
-    })
+impl Changed {
+    /// What a configuration says of that.
+    ///
+    /// # Errors
+    /// Why it cannot be used. The error does not name the file.
+    pub(super) fn of(config: &Config, limits: &Limits) -> Result<Self, config::ConfigError> {
+        let (rules, hook) = gate_of(config, limits)?;
+        let home = config::environment().remove("HOME");
+        let file = config.audit.file.as_ref();
+        Ok(Self {
+            rules,
+            hook,
+            audit_file: file.map(|file| config.path_beside(file, home.as_deref())),
+            audit: config.audit.clone(),
+        })
+    }
 }
 
 /// What a hook inherits: enough to find programs and files, and no credentials of ours.

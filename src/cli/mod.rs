@@ -15,6 +15,7 @@ pub mod guard;
 mod limits_command;
 mod listen;
 mod lock_file;
+mod reload;
 mod running;
 mod serve;
 mod upstreams;

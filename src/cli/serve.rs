@@ -1,19 +1,17 @@
 //! `drawspan serve`: an OpenClaw Gateway in an MCP client, over stdin and stdout, HTTP or Unix sockets.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::audit_log::AuditLog;
-use super::connection::{
-    Changed, Connection, connection, credentials, report, settings, settings_again,
-};
+use super::connection::{Connection, connection, credentials, report, settings};
 use super::embedded::{self, Embedded};
 use super::listen::{Door, doors, http_config};
 use super::lock_file::LockFile;
+use super::reload::Reload;
 use super::upstreams::{self, Upstreams};
 use super::{CommandResult, Exit, Failure, ServeArgs, say};
 use crate::clock::Now;
-use crate::config::AuditConfig;
 use crate::entropy::Entropy;
 use crate::gateway::endpoint::{Credentials, Endpoint, EndpointInputs};
 use crate::gateway::identity::{DeviceIdentity, PLATFORM};
@@ -116,8 +114,10 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
     hub.set_rules(settings.rules)
         .map_err(|error| Failure::new(Exit::Usage, format!("gate.{error}")))?;
     let mut log = log.inspect(|_| hub.keep_audit(audit.required));
-    let keeper = Keeper {
-        file: settings.file,
+    let reload = Reload {
+        servers: file,
+        lock,
+        settings: settings.file,
         limits,
         required: audit.required,
         audit_file: args.audit,
@@ -144,36 +144,14 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         }
         while let Some(signal) = events.take_signal() {
             let now = events.now();
-            if let (HostSignal::Hangup, Some(log)) = (signal, &mut log) {
-                log.reopen(now);
-                if file.is_none() && lock.is_none() {
-                    keeper.read_again_alone(&mut hub, Some(log), now);
-                    continue;
+            match signal {
+                HostSignal::Hangup | HostSignal::FileChanged if reload.has_any(log.as_ref()) => {
+                    reload.run(&mut hub, log.as_mut(), signal, now);
                 }
-            }
-            if let (HostSignal::Hangup | HostSignal::FileChanged, Some(lock)) = (signal, &lock) {
-                read_lock_again(&mut hub, lock, now);
-                if file.is_none() {
-                    keeper.read_again_alone(&mut hub, log.as_mut(), now);
-                    continue;
-                }
-            }
-            match (signal, &file) {
-                (HostSignal::Hangup | HostSignal::FileChanged, Some(file)) => {
-                    // New tools are not to be served by rules that did not know of them.
-                    match keeper.read_again(&mut hub, log.as_mut(), now) {
-                        Ok(()) => reload(&mut hub, file, now),
-                        Err(why) => say(&format!(
-                            "warning: {why}; what it said before is still served"
-                        )),
-                    }
-                }
-                (HostSignal::FileChanged, None) => {
-                    keeper.read_again_alone(&mut hub, log.as_mut(), now);
-                }
-                (HostSignal::Terminate | HostSignal::Interrupt | HostSignal::Hangup, _) => {
-                    hub.shutdown(now);
-                }
+                HostSignal::Terminate
+                | HostSignal::Interrupt
+                | HostSignal::Hangup
+                | HostSignal::FileChanged => hub.shutdown(now),
             }
         }
         if let Some(log) = &mut log {
@@ -193,99 +171,6 @@ pub(super) fn run(args: ServeArgs) -> CommandResult {
         log.end(&mut hub, events.now());
     }
     ended.and_then(|exit| lingered.map(|()| exit))
-}
-
-/// Serves what the configuration says now. Servers whose records are the same keep their connections, and calls
-/// of commands go on.
-fn reload(hub: &mut Hub, file: &Path, now: Now) {
-    match upstreams::read_again(file) {
-        Ok((servers, plugins)) => {
-            hub.set_servers(now, servers);
-            hub.set_plugin_tools(now, plugins);
-        }
-        Err(why) => say(&format!("warning: {why}")),
-    }
-}
-
-/// Looks at the tools with what the lock file says now.
-fn read_lock_again(hub: &mut Hub, lock: &LockFile, now: Now) {
-    match lock.rule() {
-        Ok(rule) => hub.set_lock(now, Some(rule)),
-        Err(why) => say(&format!(
-            "warning: {why}; the lock of before is still in force"
-        )),
-    }
-}
-
-/// What of the settings is read again while we serve: the gate, and where its log is.
-struct Keeper {
-    /// The configuration, where there is one.
-    file: Option<PathBuf>,
-    limits: Limits,
-    /// Whether the log was required at the start, and what the command line says of it, which goes before.
-    required: bool,
-    audit_file: Option<PathBuf>,
-    audit_required: bool,
-}
-
-impl Keeper {
-    /// Puts rules, hook and audit log in force that the configuration has now.
-    ///
-    /// # Errors
-    /// Why they cannot be used, in one line: those of before stay.
-    fn read_again(
-        &self,
-        hub: &mut Hub,
-        log: Option<&mut AuditLog>,
-        now: Now,
-    ) -> Result<(), String> {
-        let Some(file) = &self.file else {
-            return Ok(());
-        };
-        let read = settings_again(file, &self.limits);
-        let Changed {
-            rules,
-            hook,
-            audit,
-            audit_file,
-        } = read.map_err(|failure| failure.message)?;
-        hub.set_rules_and_hook(rules, hook).map_err(|error| {
-            let label = upstreams::label(file);
-            format!("configuration {label} gate.{error}")
-        })?;
-        self.follow_audit(&audit, audit_file, log, now);
-        Ok(())
-    }
-
-    /// The same where nothing else is read again.
-    fn read_again_alone(&self, hub: &mut Hub, log: Option<&mut AuditLog>, now: Now) {
-        if let Err(why) = self.read_again(hub, log, now) {
-            say(&format!(
-                "warning: {why}; the rules of before stay in force"
-            ));
-        }
-    }
-
-    /// The log goes on in another file at once. Whether there is one, and what a call is without it, calls that
-    /// are open rely on.
-    fn follow_audit(
-        &self,
-        audit: &AuditConfig,
-        file: Option<PathBuf>,
-        log: Option<&mut AuditLog>,
-        now: Now,
-    ) {
-        let required = audit.required || self.audit_required;
-        let path = self.audit_file.clone().or(file);
-        if path.is_some() != log.is_some() || required != self.required {
-            say(
-                "warning: audit log: whether there is one and whether it is required takes a restart to change",
-            );
-        }
-        if let (Some(path), Some(log)) = (path, log) {
-            log.follow(path, audit, now);
-        }
-    }
 }
 
 /// Opens the doors; gives those whose port the system chooses.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::client::servers::{Servers, reasons, shown, target};
 use super::client::{SourceArgs, TargetArgs};
 use super::{Exit, Failure, ServeArgs, say};
+use crate::config::{Config, ConfigError};
 use crate::manager::entry::{Configured, ConfiguredPlugin, PluginTool};
 use crate::manager::server_config::ServerConfig;
 use crate::secret::Quoted;
@@ -99,22 +100,13 @@ pub(super) fn chosen(
     Ok((usable(found.configured), true))
 }
 
-/// What the file says now.
+/// What a configuration says that was read again.
 ///
 /// # Errors
-/// Why it cannot be used, in one line: what was in force stays so.
-pub(super) fn read_again(file: &Path) -> Result<(Vec<ServerConfig>, Vec<PluginTool>), String> {
-    let source = SourceArgs {
-        config: Some(file.to_owned()),
-        import: None,
-    };
-    match Servers::read(&source) {
-        Ok(found) => Ok((usable(found.configured), usable_plugins(found.plugins))),
-        Err(failure) => Err(format!(
-            "{}; what it said before is still served",
-            failure.message
-        )),
-    }
+/// As [`Servers::of`].
+pub(super) fn of(config: Config) -> Result<(Vec<ServerConfig>, Vec<PluginTool>), ConfigError> {
+    let found = Servers::of(config)?;
+    Ok((usable(found.configured), usable_plugins(found.plugins)))
 }
 
 /// Those that can be served; what is wrong with the others is said.

@@ -20,7 +20,7 @@ const NO_LIMIT: &str = r#"{"limits":{"shutdown_timeout_ms":600000}}"#;
 
 #[test]
 fn a_signal_ends_it_with_every_call_answered() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for signal in [Signal::TERM, Signal::INT] {
         let home = Home::new(&format!("signal-{}", signal.as_raw()));
         home.write(
             "drawspan.json",
@@ -118,6 +118,18 @@ fn answers_that_nobody_reads_wait_for_the_limit_and_no_longer() {
     serve.signal(Signal::TERM);
     serve.end().expect_code(0).expect_silence();
     writer.join().unwrap();
+}
+
+#[test]
+fn a_hangup_is_the_end_where_nothing_can_be_read_again() {
+    let home = Home::new("hangup");
+    let mut serve = home.serve_embedded();
+    serve.meet();
+    let waiting = serve.begin("events_wait", "{}");
+    serve.sync();
+    serve.signal(Signal::HUP);
+    serve.answer(waiting);
+    serve.end().expect_code(0).expect_silence();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The before-tool-call hook with real programs: what each answer and each failure does to a call,
 //! and that nothing of them is left.
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;
 
 use crate::world::{Home, Process, expect_words, text, until};
@@ -333,6 +333,9 @@ fn the_hook_is_read_again_and_a_call_goes_on_with_the_one_it_asked() {
             _ => Ok(()),
         }
     });
+    // A hangup asks for the same, with nothing but settings in the file.
+    serve.signal(Signal::HUP);
+    serve.sync();
     // Where there was none, one comes to be.
     config("second.sh", "");
     until("a hook again", || {

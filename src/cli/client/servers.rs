@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{Exit, Failure, say};
 use super::SourceArgs;
 use super::target::{TargetArgs, Word};
-use crate::config::{self, Config, ServerMap, find_config};
+use crate::config::{self, Config, ConfigError, ServerMap, find_config};
 use crate::diagnostic::Level;
 use crate::limits::Limits;
 use crate::manager::diagnostic::ServerDiagnostic;
@@ -32,28 +32,36 @@ impl Servers {
     /// When a file cannot be read or is no configuration.
     pub(in crate::cli) fn read(source: &SourceArgs) -> Result<Self, Failure> {
         let usage = |error: String| Failure::new(Exit::Usage, error);
-        let env = config::environment();
-        let mut limits = Limits::default();
-        let mut plugins = Vec::new();
-        let map = match source.import {
-            Some(program) => {
-                let here = std::env::current_dir()
-                    .map_err(|error| usage(format!("no current directory: {error}")))?;
-                config::import::import(program, &env, &here)
-                    .map_err(|error| usage(error.to_string()))?
-            }
-            None => match find_config(source.config.as_deref()) {
-                Some(path) => {
-                    let shown = path.display().to_string();
-                    let named = |error| usage(format!("configuration {} {error}", Quoted(&shown)));
-                    let config = Config::read(&path).map_err(named)?;
-                    config.apply_limits(&mut limits).map_err(named)?;
-                    plugins = read_plugins(&config.plugins, &env, &limits);
-                    config.servers
-                }
-                None => ServerMap::default(),
-            },
+        if let Some(program) = source.import {
+            let env = config::environment();
+            let here = std::env::current_dir()
+                .map_err(|error| usage(format!("no current directory: {error}")))?;
+            let map = config::import::import(program, &env, &here)
+                .map_err(|error| usage(error.to_string()))?;
+            return Ok(Self::checked(map, Vec::new(), Limits::default()));
+        }
+        let Some(path) = find_config(source.config.as_deref()) else {
+            let (map, limits) = (ServerMap::default(), Limits::default());
+            return Ok(Self::checked(map, Vec::new(), limits));
         };
+        Config::read(&path).and_then(Self::of).map_err(|error| {
+            let shown = path.display().to_string();
+            usage(format!("configuration {} {error}", Quoted(&shown)))
+        })
+    }
+
+    /// Those of a configuration that was read.
+    ///
+    /// # Errors
+    /// When one of its limits cannot be. The error does not name the file.
+    pub(in crate::cli) fn of(config: Config) -> Result<Self, ConfigError> {
+        let mut limits = Limits::default();
+        config.apply_limits(&mut limits)?;
+        let plugins = read_plugins(&config.plugins, &config::environment(), &limits);
+        Ok(Self::checked(config.servers, plugins, limits))
+    }
+
+    fn checked(map: ServerMap, plugins: Vec<ConfiguredPlugin>, mut limits: Limits) -> Self {
         for note in &map.notes {
             say(&format!("warning: {note}"));
         }
@@ -61,13 +69,13 @@ impl Servers {
             // Never is a time that does not come.
             limits.runtime_idle_ttl = ttl.unwrap_or(Duration::from_secs(u64::from(u32::MAX)));
         }
-        let configured = read_servers(&map.servers, &env, &limits);
-        Ok(Self {
+        let configured = read_servers(&map.servers, &config::environment(), &limits);
+        Self {
             map,
             limits,
             configured,
             plugins,
-        })
+        }
     }
 
     /// A record with the options of the command line on top.
