@@ -9,10 +9,12 @@
 //! Never: pipelines, follows a redirect to another origin, opens a wire that nobody waits for.
 
 mod due;
+mod job;
 mod redirect;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use job::Job;
 use redirect::Redirect;
 
 use super::buffers::Buffers;
@@ -22,12 +24,11 @@ use crate::clock::{Agenda, Now, Uptime};
 use crate::codec::http_body::Framing;
 use crate::codec::http1::ResponseHead;
 use crate::codec::outbuf::OutBuf;
-use crate::codec::shared_text::SharedText;
 use crate::ids::{IdMap, Key, WireId, WireMint};
 use crate::limits::Limits;
 use crate::link::{IoEvent, IoFault, IoRequest};
 use crate::protocol::client::BODY_KEPT_MAX;
-use crate::secret::{Quoted, Secret};
+use crate::secret::Quoted;
 
 /// One request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,22 +135,6 @@ struct Line {
     due: Option<Uptime>,
 }
 
-/// A request on its way.
-#[derive(Debug)]
-struct Job {
-    exchange: ExchangeId,
-    method: Method,
-    /// Where to, path and query; the origin is always the target's.
-    path: SharedText,
-    /// Everything behind the request line, until the answer begins; `None` when it was too much to keep. Holds secrets.
-    rest: Option<Secret<Vec<u8>>>,
-    written: bool,
-    /// Where redirects have led from.
-    visited: Vec<SharedText>,
-    until: Option<Uptime>,
-    redirect: Option<Box<Redirect>>,
-}
-
 impl Client {
     pub(crate) fn new(target: HttpTarget, limits: &Limits, kept_bytes_max: usize) -> Self {
         Self {
@@ -172,54 +157,6 @@ impl Client {
 
     pub(crate) const fn target(&self) -> &HttpTarget {
         &self.target
-    }
-
-    /// Bytes that wait to be written.
-    pub(crate) fn unsent(&self) -> usize {
-        let lines = self.lines.values().map(|line| {
-            let waiting = line.job.as_ref().filter(|job| !job.written);
-            line.wire.out.len() + waiting.map_or(0, Job::kept)
-        });
-        lines.sum()
-    }
-
-    /// An empty buffer for everything of a request behind its request line, to be [submitted](Self::submit).
-    pub(crate) fn buffer(&mut self) -> Vec<u8> {
-        self.spare.take()
-    }
-
-    /// Sends a request: on a kept connection, or on a new one. `rest` is everything behind the request line.
-    pub(crate) fn submit(
-        &mut self,
-        now: Now,
-        method: Method,
-        path: SharedText,
-        rest: Vec<u8>,
-        wires: &mut WireMint,
-    ) -> ExchangeId {
-        self.last_exchange += 1;
-        let exchange = ExchangeId(self.last_exchange);
-        let job = Job {
-            exchange,
-            method,
-            path,
-            rest: Some(Secret::new(rest)),
-            written: false,
-            visited: Vec::new(),
-            until: None,
-            redirect: None,
-        };
-        let kept = self.idle.pop();
-        self.place(now, job, kept, wires);
-        exchange
-    }
-
-    /// What was kept of a request is not needed any more.
-    fn reuse(&mut self, kept: Option<Secret<Vec<u8>>>) {
-        if let Some(buffer) = kept.map(Secret::into_inner) {
-            self.kept_bytes -= buffer.len();
-            self.spare.give(buffer);
-        }
     }
 
     /// Gives an exchange up at `until`, as broken, if it is not over by then. The earliest such time counts.
@@ -283,58 +220,6 @@ impl Client {
             Some(line) => Some(&mut line.wire.out),
             None => self.leaving.get_mut(&wire),
         }
-    }
-
-    fn place(&mut self, now: Now, job: Job, kept: Option<WireId>, wires: &mut WireMint) {
-        let id = kept.unwrap_or_else(|| {
-            let id = wires.mint();
-            let (wire, request) = Wire::open(id, &self.target, self.limits);
-            self.io.push_back(request);
-            let (job, due) = (None, None);
-            self.lines.insert(id, Box::new(Line { wire, job, due }));
-            id
-        });
-        self.places.insert(job.exchange, id);
-        if let Some(line) = self.lines.get_mut(&id) {
-            self.kept_bytes += job.kept();
-            line.job = Some(job);
-        }
-        self.write(now, id);
-        self.note_due(id);
-    }
-
-    /// Writes the request that waits for this connection, when it is ready.
-    fn write(&mut self, now: Now, id: WireId) {
-        debug_assert_eq!(
-            self.kept_bytes,
-            self.lines
-                .values()
-                .filter_map(|line| line.kept())
-                .sum::<usize>(),
-            "something was kept, or given up, and not counted"
-        );
-        let room = self.kept_bytes <= self.kept_bytes_max;
-        let Some(line) = self.lines.get_mut(&id) else {
-            return;
-        };
-        let Line { wire, job, .. } = &mut **line;
-        let Some(job) = job.as_mut().filter(|job| !job.written && wire.is_idle()) else {
-            return;
-        };
-        let (method, path) = (job.method.as_str(), &*job.path);
-        let rest = job.rest.as_ref().map_or(&[][..], |rest| rest.expose());
-        let parts = [
-            method.as_bytes(),
-            b" ",
-            path.as_bytes(),
-            b" HTTP/1.1\r\n",
-            rest,
-        ];
-        wire.send(now, &parts);
-        job.written = true;
-        let kept = job.rest.take_if(|_| !room);
-        self.reuse(kept);
-        self.io.push_back(IoRequest::Flush(id));
     }
 
     /// Takes the next step off bytes that arrived on a wire. Call until `None`, also with empty input.
@@ -594,17 +479,5 @@ impl Client {
         self.kept_bytes -= job.kept();
         self.places.remove(&job.exchange);
         Some(job)
-    }
-}
-
-impl Job {
-    fn kept(&self) -> usize {
-        self.rest.as_ref().map_or(0, |rest| rest.expose().len())
-    }
-}
-
-impl Line {
-    fn kept(&self) -> Option<usize> {
-        self.job.as_ref().map(Job::kept)
     }
 }
