@@ -13,6 +13,7 @@
 mod error;
 mod meta;
 mod names;
+mod parts;
 mod pass;
 mod reader;
 mod text;
@@ -23,6 +24,7 @@ pub use self::error::ScanError;
 pub use self::meta::{
     META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION, RequestMeta,
 };
+pub use self::parts::{Elements, Members, elements, members, text_member};
 use self::pass::Pass;
 use self::reader::{Fault, Reader, Span};
 pub use self::text::Text;
@@ -268,106 +270,6 @@ fn each_member(
         tell(name, from..reader.at(), whole);
     }
     Ok(())
-}
-
-/// The members of an object that was validated before, in order, each with its name and raw value. Anything
-/// but an object has none.
-pub fn members(object_raw: &str) -> Members<'_> {
-    let mut reader = Reader::of_known(object_raw.as_bytes());
-    reader.skip_space();
-    let open = reader.peek() == Some(b'{') && reader.open_object().is_ok();
-    Members {
-        text: object_raw,
-        reader,
-        first: true,
-        open,
-    }
-}
-
-/// The first member of this name of an object that was validated before, when it is a string.
-#[must_use]
-pub fn text_member<'a>(object_raw: &'a str, name: &str) -> Option<Text<'a>> {
-    let mut members = members(object_raw);
-    let (_, value) = members.find(|(key, _)| key.is(name))?;
-    // Then it is what was read last.
-    value.starts_with('"').then(|| members.last_text())
-}
-
-/// Iterator made by [`members`].
-pub struct Members<'a> {
-    text: &'a str,
-    reader: Reader<'a>,
-    first: bool,
-    open: bool,
-}
-
-impl<'a> Members<'a> {
-    fn last_text(&self) -> Text<'a> {
-        let Span {
-            start,
-            end,
-            escaped,
-        } = self.reader.last_string();
-        Text::new(&self.text[start..end], escaped)
-    }
-}
-
-impl<'a> Iterator for Members<'a> {
-    type Item = (Text<'a>, &'a str);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if !self.open {
-            return None;
-        }
-        self.open = false;
-        if !self.reader.next_member(self.first).ok()? {
-            return None;
-        }
-        let name = self.last_text();
-        self.first = false;
-        let from = self.reader.at();
-        self.reader.value().ok()?;
-        self.open = true;
-        Some((name, &self.text[from..self.reader.at()]))
-    }
-}
-
-/// The elements of an array that was validated before, in order, each as raw value. Anything but an array
-/// has none.
-pub fn elements(array_raw: &str) -> Elements<'_> {
-    let mut reader = Reader::of_known(array_raw.as_bytes());
-    reader.skip_space();
-    let open = reader.peek() == Some(b'[') && reader.open_array().is_ok();
-    Elements {
-        text: array_raw,
-        reader,
-        first: true,
-        open,
-    }
-}
-
-/// Iterator made by [`elements`].
-pub struct Elements<'a> {
-    text: &'a str,
-    reader: Reader<'a>,
-    first: bool,
-    open: bool,
-}
-
-impl<'a> Iterator for Elements<'a> {
-    type Item = &'a str;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if !std::mem::take(&mut self.open) || !self.reader.next_element(self.first).ok()? {
-            return None;
-        }
-        self.first = false;
-        self.reader.skip_space();
-        let from = self.reader.at();
-        self.reader.value().ok()?;
-        self.open = true;
-        Some(&self.text[from..self.reader.at()])
-    }
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, ScanError> {

@@ -5,7 +5,7 @@ use super::meta::{
     InMeta, META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROTOCOL_VERSION,
 };
 use super::names::Names;
-use super::reader::{Fault, Reader, Span};
+use super::reader::{Fault, Reader};
 use super::text::Text;
 use super::{BatchMember, Envelope, IdField, ScanLimits, Scanned};
 
@@ -282,12 +282,7 @@ impl<'a, 'l> Pass<'a, 'l> {
     }
 
     fn last_text(&self) -> Text<'a> {
-        let Span {
-            start,
-            end,
-            escaped,
-        } = self.reader.last_string();
-        Text::new(&self.text[start..end], escaped)
+        self.reader.last_string().of(self.text)
     }
 
     fn since(&self, from: usize) -> &'a str {

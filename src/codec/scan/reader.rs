@@ -3,6 +3,7 @@
 //! A [`Reader`] stands somewhere in a text and is moved over whole values or from member to member. It
 //! does not ask whether the bytes are UTF-8: inside strings everything from 0x80 up passes.
 
+use super::text::Text;
 use crate::codec::plain::{quotes, short_plain_end, specials};
 
 /// What stopped a [`Reader`] at the place where it stands: what the grammar wanted instead of what it found.
@@ -50,6 +51,13 @@ pub(super) struct Span {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) escaped: bool,
+}
+
+impl Span {
+    /// The string, of the text that was read.
+    pub(super) fn of(self, text: &str) -> Text<'_> {
+        Text::new(&text[self.start..self.end], self.escaped)
+    }
 }
 
 /// A place in a JSON text.
