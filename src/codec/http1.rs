@@ -350,5 +350,10 @@ pub(crate) const fn is_token_byte(b: u8) -> bool {
     TOKEN_BYTES[b as usize]
 }
 
+/// RFC 9110 §5.6.2: `token`, which names of fields and methods are.
+pub(crate) fn is_token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|b| is_token_byte(*b))
+}
+
 #[cfg(test)]
 mod tests;

@@ -140,7 +140,7 @@ fn read_coding(value: &[u8]) -> Result<Framing, FramingError> {
     let mut others = 0;
     let mut last_is_chunked = false;
     for coding in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
-        let token = !coding.is_empty() && coding.iter().all(|b| super::http1::is_token_byte(*b));
+        let token = super::http1::is_token(coding);
         if !token || last_is_chunked {
             return Err(FramingError::Coding);
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::is_token_byte;
+use super::is_token;
 
 /// Something that must not be written into a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl HeadWriter {
     /// # Errors
     /// [`WriteError::StartLine`].
     pub fn request(method: &str, target: &str) -> Result<Self, WriteError> {
-        let good_method = !method.is_empty() && method.bytes().all(is_token_byte);
+        let good_method = is_token(method.as_bytes());
         let good_target = !target.is_empty() && target.bytes().all(|b| b.is_ascii_graphic());
         if !(good_method && good_target) {
             return Err(WriteError::StartLine);
@@ -85,7 +85,7 @@ impl HeadWriter {
 /// # Errors
 /// [`WriteError::Name`] or [`WriteError::Value`]; nothing was appended.
 pub fn append_field(out: &mut Vec<u8>, name: &str, value: &str) -> Result<(), WriteError> {
-    if name.is_empty() || !name.bytes().all(is_token_byte) {
+    if !is_token(name.as_bytes()) {
         return Err(WriteError::Name);
     }
     if !is_value(value) {

@@ -2,6 +2,7 @@
 //!
 //! Source: Spec 2026-07-28 basic/transports/streamable-http (Custom Headers from Tool Parameters).
 
+use crate::codec::http1::is_token;
 use crate::codec::scan::{Text, elements, members};
 use crate::secret::Quoted;
 
@@ -114,7 +115,7 @@ fn visit<'a>(places: &mut Vec<Place<'a>>, at: usize) -> Result<Option<ParamHeade
         ))
     };
     let name = Text::of_value(annotation).map(|text| text.decode());
-    let Some(name) = name.filter(|name| !name.is_empty() && name.bytes().all(is_token_byte)) else {
+    let Some(name) = name.filter(|name| is_token(name.as_bytes())) else {
         return wrong("must be a string that is an HTTP token".to_owned());
     };
     if twice {
@@ -197,28 +198,6 @@ const MAPS: [&str; 5] = [
     "$defs",
     "definitions",
 ];
-
-/// Source: RFC 9110 §5.6.2 (tchar).
-const fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        )
-}
 
 /// The type that `type` declares, when it is one that can travel; `null` beside it is no other type.
 fn kind_of(raw: &str) -> Option<ParamKind> {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Fields, kind, scalar};
 use super::transport::home_expanded;
+use crate::codec::http1::is_token;
 use crate::codec::uri::{Scheme, Uri, UriError};
 use crate::link::TlsSpec;
 use crate::link::http_client::is_reserved;
@@ -101,7 +102,7 @@ fn headers(fields: &mut Fields<'_>) -> Option<Vec<(String, Secret<String>)>> {
             continue;
         };
         let value = value.trim_matches([' ', '\t']);
-        if !is_token(name) {
+        if !is_token(name.as_bytes()) {
             fields.fail(format!("headers.{quoted} is no name a header can have"));
             usable = false;
         } else if !value
@@ -128,12 +129,6 @@ fn headers(fields: &mut Fields<'_>) -> Option<Vec<(String, Secret<String>)>> {
         }
     }
     usable.then_some(headers)
-}
-
-/// RFC 9110 §5.6.2.
-fn is_token(name: &str) -> bool {
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !name.is_empty() && name.bytes().all(token)
 }
 
 /// `None` after an error.
